@@ -32,6 +32,7 @@ type customResources struct {
 	served    map[*custom.Resource]*servedResource
 	order     []*custom.Resource         // in the order in which they were first served
 	described map[string]map[string]bool // the paths of OpenAPI documents, by group
+	replaced  []*cache.Cache             // by others of the same objects; requests may still read them
 }
 
 var _ crd.Host = (*customResources)(nil)
@@ -40,6 +41,8 @@ var _ crd.Host = (*customResources)(nil)
 type servedResource struct {
 	cache     *cache.Cache
 	fields    []string // by which the cache's objects can be selected
+	since     int64    // see verbs.Endpoint.Since
+	creations creations
 	stored    *registry.Registry
 	infos     []*catalog.Info
 	endpoints map[schema.GroupVersionResource]*verbs.Endpoint
@@ -68,6 +71,13 @@ func (c *customResources) Serve(ctx context.Context, resources ...*custom.Resour
 		one := c.served[r]
 		one.infos = r.Infos()
 		one.endpoints = c.server.endpoints(one.infos)
+		for _, end := range one.endpoints {
+			end.Since = one.since
+			end.Registry.AddHooks(one.creations.hooks(refuseCreation(end.Info)))
+		}
+		if r.Definition().DeletionTimestamp != nil {
+			one.creations.close()
+		}
 		one.stored = registry.New(r.StoredInfo(), c.server.registryOptions())
 		groups[r.Definition().Spec.Group] = true
 	}
@@ -75,6 +85,22 @@ func (c *customResources) Serve(ctx context.Context, resources ...*custom.Resour
 	for group := range groups {
 		c.describe(group)
 	}
+	return c.dropReplaced(ctx)
+}
+
+// dropReplaced ends the caches that others have taken the place of, once they have all that was written while they were served: so requests that began
+// before that read nothing older.
+func (c *customResources) dropReplaced(ctx context.Context) error {
+	if len(c.replaced) == 0 {
+		return nil
+	}
+	if err := c.server.feed.Fresh(ctx); err != nil {
+		return err
+	}
+	if err := c.server.feed.Remove(ctx, c.replaced...); err != nil {
+		return err
+	}
+	c.replaced = nil
 	return nil
 }
 
@@ -99,6 +125,11 @@ func (c *customResources) addCaches(ctx context.Context, resources []*custom.Res
 		if c.served[r] == nil {
 			c.served[r] = &servedResource{}
 			c.order = append(c.order, r)
+			if c.server.api.Ready.Load() { // else the resource was served before the server was started
+				c.served[r].since = added[i].Snapshot().Revision
+			}
+		} else {
+			c.replaced = append(c.replaced, c.served[r].cache)
 		}
 		c.served[r].cache, c.served[r].fields = added[i], r.SelectableFields()
 	}
@@ -113,6 +144,7 @@ func (c *customResources) Withdraw(ctx context.Context, r *custom.Resource) erro
 	if one == nil {
 		return nil
 	}
+	one.creations.close()
 	delete(c.served, r)
 	c.order = slices.DeleteFunc(c.order, func(other *custom.Resource) bool { return other == r })
 	c.replace()
@@ -134,7 +166,7 @@ func (c *customResources) replace() {
 // deleteWorkers is how many objects of a definition that is deleted are deleted at once.
 const deleteWorkers = 8
 
-// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them.
+// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them or because they are still being created.
 func (c *customResources) DeleteObjects(ctx context.Context, r *custom.Resource) (remaining int, err error) {
 	c.mu.Lock()
 	one := c.served[r]
@@ -142,10 +174,12 @@ func (c *customResources) DeleteObjects(ctx context.Context, r *custom.Resource)
 	if one == nil {
 		return 0, fmt.Errorf("the resource is not served")
 	}
+	creating := one.creations.close() // before the objects are listed: of those that ended, the list has all
 	if err := c.server.feed.Fresh(ctx); err != nil {
 		return 0, err
 	}
 	var held atomic.Int64
+	held.Store(int64(creating))
 	group, deleting := errgroup.WithContext(ctx)
 	group.SetLimit(deleteWorkers)
 	one.cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {

@@ -46,12 +46,18 @@ type Cache struct {
 	// loadedRevision is the revision at which the objects were listed. Changes up to it are not applied again. Only the feed's goroutine uses it.
 	loadedRevision int64
 	removed        bool      // whether the feed has dropped the cache: it changes no more, and its cursors end
+	replaced       []*Cache  // caches of the same objects whose place this one has taken, and that are not removed yet; only the feed's goroutine uses it
 	trimMarks      [2]uint64 // the ring's next sequence at the last two calls of trim
 }
 
 // revision returns the revision whose state the cache holds. It may be ahead of the feed's, which advances only after the whole
-// batch has been applied.
-func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.lastApplied) }
+// batch has been applied. The caller holds the lock.
+func (c *Cache) revision() int64 {
+	if c.removed {
+		return c.lastApplied
+	}
+	return max(c.feed.applied.Load(), c.lastApplied)
+}
 
 func newCache(k Kind, f *Feed) *Cache {
 	c := &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree()}

@@ -25,13 +25,10 @@ type Cursor struct {
 	joined  uint64 // the sequence from which on the topic lists all its changes
 }
 
-// After returns a cursor at the first change after a revision, or ErrTooOld, or ErrRemoved.
+// After returns a cursor at the first change after a revision, or ErrTooOld.
 func (c *Cache) After(revision int64) (*Cursor, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.removed {
-		return nil, ErrRemoved
-	}
 	next, ok := c.ring.after(revision)
 	if !ok {
 		return nil, ErrTooOld

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"skiff/internal/store"
 )
@@ -16,7 +17,7 @@ import (
 var errClosed = errors.New("the cache is shutting down")
 
 // Add starts a cache for each of the kinds and returns them in that order, once they hold the store's state. A kind that has the prefix of an existing
-// cache takes its place, and the existing cache is removed. The kinds must be cached ones.
+// cache takes its place; the existing cache goes on receiving changes, for the requests that read it, until it is removed. The kinds must be cached ones.
 func (f *Feed) Add(ctx context.Context, kinds ...Kind) ([]*Cache, error) {
 	added := make([]*Cache, len(kinds))
 	for i, k := range kinds {
@@ -33,7 +34,8 @@ func (f *Feed) Add(ctx context.Context, kinds ...Kind) ([]*Cache, error) {
 		for _, c := range added {
 			name := f.storageName(c.Kind)
 			if existing := caches[name]; existing != nil {
-				existing.remove()
+				c.replaced = append(existing.replaced, existing)
+				existing.replaced = nil
 			}
 			caches[name] = c
 		}
@@ -48,13 +50,17 @@ func (f *Feed) Add(ctx context.Context, kinds ...Kind) ([]*Cache, error) {
 	return added, nil
 }
 
-// Remove drops caches. Their cursors end after the changes that they have, and nothing changes them any more.
+// Remove drops caches. Their cursors end after the changes that they have, and nothing changes them any more: requests that still read them get the state
+// that they have now, as of the revision that it has.
 func (f *Feed) Remove(ctx context.Context, removed ...*Cache) error {
 	return f.edit(ctx, func(context.Context) {
 		caches := maps.Clone(*f.caches.Load())
 		for _, c := range removed {
 			if name := f.storageName(c.Kind); caches[name] == c {
 				delete(caches, name)
+				c.dropReplaced()
+			} else if current := caches[name]; current != nil {
+				current.replaced = slices.DeleteFunc(slices.Clone(current.replaced), func(old *Cache) bool { return old == c })
 			}
 			c.remove()
 		}
@@ -109,15 +115,26 @@ func (f *Feed) fill(ctx context.Context, c *Cache) error {
 	return nil
 }
 
-// remove ends the cursors of a cache and releases its objects.
+// remove ends the cursors of a cache, which keeps its state.
 func (c *Cache) remove() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.removed {
+		return
+	}
+	c.lastApplied = c.revision()
 	c.removed = true
 	for _, it := range c.byKey {
 		c.feed.guard.retire(it)
 	}
-	c.byKey, c.ordered, c.bytes = map[string]*Item{}, newTree(), 0
 	c.wakeNow(&c.allWatchers)
 	c.topics.each(func(t *topic) { c.wakeNow(&t.watcherGroup) })
+}
+
+// dropReplaced removes the caches whose place this one has taken.
+func (c *Cache) dropReplaced() {
+	for _, old := range c.replaced {
+		old.remove()
+	}
+	c.replaced = nil
 }

@@ -74,13 +74,55 @@ func TestRemoveCache(t *testing.T) {
 	if _, err := cursor.Next(t.Context(), nil); !errors.Is(err, ErrRemoved) {
 		t.Errorf("the cursor ended with %v", err)
 	}
-	if _, err := c.After(1 << 40); !errors.Is(err, ErrRemoved) {
+	late, err := c.After(1 << 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Next(t.Context(), nil); !errors.Is(err, ErrRemoved) {
 		t.Errorf("a cursor of the removed cache: %v", err)
+	}
+	before := c.Snapshot()
+	r.put("/registry/example.com/things/two", "b1")
+	r.fresh()
+	if s := c.Snapshot(); s.Len() != 1 || s.Revision != before.Revision || r.Cache("example.com/things") != nil {
+		t.Errorf("the removed cache has %d objects at revision %d, had %d at %d", s.Len(), s.Revision, before.Len(), before.Revision)
+	}
+}
+
+// TestReplaceCache puts a cache in the place of another, whose readers lose nothing: it receives changes until it is removed, and keeps its state then.
+func TestReplaceCache(t *testing.T) {
+	r := newFixture(t)
+	kind := letterKind("/registry/example.com/things/")
+	first, err := r.Add(t.Context(), kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := first[0]
+	r.put("/registry/example.com/things/one", "a1")
+	r.fresh()
+	_, cursor := old.SnapshotAndCursor()
+	second, err := r.Add(t.Context(), kind)
+	if err != nil {
+		t.Fatal(err)
 	}
 	r.put("/registry/example.com/things/two", "b1")
 	r.fresh()
-	if c.Len() != 0 || r.Cache("example.com/things") != nil {
-		t.Errorf("the removed cache has %d objects", c.Len())
+	if old.Len() != 2 || second[0].Len() != 2 {
+		t.Errorf("the old cache has %d objects, the new one %d", old.Len(), second[0].Len())
+	}
+	if changes, err := cursor.Next(t.Context(), nil); err != nil || len(changes) != 1 {
+		t.Errorf("%d changes, %v", len(changes), err)
+	}
+	if err := r.Remove(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	r.put("/registry/example.com/things/three", "c1")
+	r.fresh()
+	if old.Len() != 2 || second[0].Len() != 3 || r.Cache("example.com/things") != second[0] {
+		t.Errorf("after its removal the old cache has %d objects, the new one %d", old.Len(), second[0].Len())
+	}
+	if _, err := cursor.Next(t.Context(), nil); !errors.Is(err, ErrRemoved) {
+		t.Errorf("the cursor ended with %v", err)
 	}
 }
 
@@ -108,8 +150,15 @@ func TestCachesComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		previous := c
 		if c = added[0]; len(c.byKeyForTest()) > 28 {
 			t.Fatalf("%d objects", c.Len())
+		}
+		if previous == nil {
+			continue
+		}
+		if err := r.Remove(t.Context(), previous); err != nil {
+			t.Fatal(err)
 		}
 	}
 	stop()

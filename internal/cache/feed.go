@@ -231,36 +231,48 @@ func (f *Feed) apply(batch store.Batch) {
 	changed := few[:0]
 	for _, e := range batch.Events {
 		c, key := f.route(e.Key)
-		if c == nil || e.Revision <= c.loadedRevision {
+		if c == nil {
 			continue
 		}
-		var it *Item
-		if !e.Deleted {
-			var err error
-			if it, err = c.itemFor(key, e.Value, e.Revision); err != nil {
-				f.log.Error("failed to decode an object of the store; it is not served", "key", e.Key, "error", err)
-			}
-		}
-		var change *Change
-		if c.Kind.Uncached {
-			change = c.applyUncached(key, it, e)
-		} else {
-			change = c.apply(key, it, e.Revision)
-		}
-		if change == nil {
-			continue
-		}
-		if f.observe != nil {
-			f.observe(c, change)
-		}
-		if len(changed) == 0 || changed[len(changed)-1] != c {
-			changed = append(changed, c)
+		changed = f.applyTo(c, key, e, changed)
+		for _, old := range c.replaced {
+			changed = f.applyTo(old, key, e, changed)
 		}
 	}
 	f.advance(batch.Revision)
 	for _, c := range changed {
 		c.notify()
 	}
+}
+
+// applyTo applies an event to a cache, and appends the cache to those that have changed.
+func (f *Feed) applyTo(c *Cache, key string, e store.Event, changed []*Cache) []*Cache {
+	if e.Revision <= c.loadedRevision {
+		return changed
+	}
+	var it *Item
+	if !e.Deleted {
+		var err error
+		if it, err = c.itemFor(key, e.Value, e.Revision); err != nil {
+			f.log.Error("failed to decode an object of the store; it is not served", "key", e.Key, "error", err)
+		}
+	}
+	var change *Change
+	if c.Kind.Uncached {
+		change = c.applyUncached(key, it, e)
+	} else {
+		change = c.apply(key, it, e.Revision)
+	}
+	if change == nil {
+		return changed
+	}
+	if f.observe != nil {
+		f.observe(c, change)
+	}
+	if len(changed) == 0 || changed[len(changed)-1] != c {
+		changed = append(changed, c)
+	}
+	return changed
 }
 
 // advance sets the revision that all caches have reached and wakes those who wait for it.
@@ -316,6 +328,7 @@ func (f *Feed) load(ctx context.Context) error {
 		opts.From = next
 	}
 	for _, c := range *f.caches.Load() {
+		c.dropReplaced()
 		c.loadedRevision = opts.Revision
 		if c.Kind.Uncached {
 			c.replaceUncached(uncached[c], opts.Revision)

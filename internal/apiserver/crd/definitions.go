@@ -27,7 +27,7 @@ type Host interface {
 	Withdraw(ctx context.Context, r *custom.Resource) error
 	// Overlaps reports whether a built-in resource has the group and the plural name of a definition.
 	Overlaps(crd *apiextensionsv1.CustomResourceDefinition) bool
-	// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them.
+	// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them or because they are still being created.
 	DeleteObjects(ctx context.Context, r *custom.Resource) (remaining int, err error)
 }
 

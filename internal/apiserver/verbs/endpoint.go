@@ -20,6 +20,9 @@ type Endpoint struct {
 	Traced       string            // what traces call the resource: see API.TraceName
 	tracedParts  map[string]string // what traces call its subresources, by name
 
+	// Since is the revision before which a watch cannot begin: then there was another resource of the name, whose definition was deleted. 0 if that is not known.
+	Since int64
+
 	// WriteGuards have the last word, in order, on whether an object may be written.
 	WriteGuards []WriteGuard
 

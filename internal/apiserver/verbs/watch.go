@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -49,7 +50,7 @@ func (rq *Request) watch() error {
 	defer cancel()
 	stop := context.AfterFunc(rq.Shared.Stopping, cancel)
 	defer stop()
-	started, err := rq.Endpoint.Registry.StartWatch(ctx, selector, opts)
+	started, err := rq.startWatch(ctx, selector, opts)
 	switch {
 	case err == nil:
 		defer started.Close()
@@ -62,4 +63,16 @@ func (rq *Request) watch() error {
 		defer rq.API.Metrics.Long("WATCH", rq.Route)()
 		stream.Run(ctx, started)
 	})
+}
+
+// startWatch starts a watch, unless it would begin with what happened to another resource of the name.
+func (rq *Request) startWatch(ctx context.Context, selector registry.Selector, opts *metav1.ListOptions) (started registry.StartedWatch, err error) {
+	after, err := registry.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return started, err
+	}
+	if after > 0 && after < rq.Endpoint.Since {
+		return started, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", after, rq.Endpoint.Since))
+	}
+	return rq.Endpoint.Registry.StartWatch(ctx, selector, opts)
 }

@@ -58,6 +58,12 @@ type Options struct {
 	// KubeletAddresses are the types of a node's addresses to try for its kubelet, in order.
 	KubeletAddresses []corev1.NodeAddressType
 
+	// ProxyClientCertificate returns the certificate by which aggregated API servers recognize this server as a front proxy. It is called for each connection, as
+	// certificates are renewed. Without it no certificate is sent.
+	ProxyClientCertificate func() (*tls.Certificate, error)
+	// ForwardRedirects has redirects of aggregated API servers forwarded to clients instead of refused.
+	ForwardRedirects bool
+
 	// Dial connects to kubelets, pods and services; directly if nil.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Tunnel takes over a connection that a node opens to be reached through it. Without it nodes cannot open tunnels.

@@ -16,7 +16,15 @@ import (
 // publish replaces what is served, and then what discovery says of it: nobody learns of a resource before it is served.
 func (s *Server) publish(served *verbs.Served) {
 	s.api.Replace(served)
-	s.nonResource.SetServed(served.Infos, nil)
+	s.publishDiscovery()
+	s.aggregation.SetServed(served.Infos)
+}
+
+// publishDiscovery makes discovery say what is served, here and by other servers.
+func (s *Server) publishDiscovery() {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.nonResource.SetServed(s.api.Served().Infos, s.aggregation.Discovered())
 }
 
 // describe makes the OpenAPI documents follow what is served of a group: that of each version, and the part of v2 of each resource and version.
@@ -39,6 +47,9 @@ func (c *customResources) describe(group string) {
 	}
 	for path, infos := range versions {
 		gv := infos[0].GVR.GroupVersion()
+		if c.server.aggregation.Backend(gv.Group, gv.Version, "/"+path) != nil {
+			continue // another server describes it
+		}
 		put(path, digestOf(infos), func() ([]byte, error) { return build(gv, infos, openapicustom.V3) }, nil)
 		for _, info := range infos {
 			one := []*catalog.Info{info}

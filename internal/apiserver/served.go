@@ -152,6 +152,15 @@ func (c *customResources) Withdraw(ctx context.Context, r *custom.Resource) erro
 	return c.server.feed.Remove(ctx, one.cache)
 }
 
+// describeAgain describes what is served of a group in OpenAPI again.
+func (c *customResources) describeAgain(group string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.described[group] != nil {
+		c.describe(group)
+	}
+}
+
 // replace makes what is served now the API's.
 func (c *customResources) replace() {
 	next := &verbs.Served{Infos: slices.Clone(c.builtin.Infos), Endpoints: maps.Clone(c.builtin.Endpoints)}

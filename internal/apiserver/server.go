@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	netutils "k8s.io/utils/net"
 
+	"skiff/internal/apiserver/aggregation"
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/crd"
 	"skiff/internal/apiserver/front"
@@ -44,7 +45,10 @@ type Server struct {
 	api          *verbs.API
 	loopback     *loopback
 	identity     identity
+	custom       *customResources
 	definitions  *crd.Definitions
+	aggregation  *aggregation.Aggregation
+	publishing   sync.Mutex  // held while what discovery says is replaced
 	shuttingDown atomic.Bool // set by Leave: /readyz fails
 	stopping     context.Context
 	stop         context.CancelFunc
@@ -66,7 +70,9 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
-	s.definitions = crd.New(s.stopping, s.loopback, newCustomResources(s), opts.Log)
+	s.custom = newCustomResources(s)
+	s.definitions = crd.New(s.stopping, s.loopback, s.custom, opts.Log)
+	s.aggregation = s.newAggregation()
 	err := errors.Join(s.addIdentity(), s.addServices())
 	if err == nil {
 		s.addHandlers()
@@ -158,7 +164,7 @@ func (s *Server) addFront() (err error) {
 		OpenAPI: s.openAPI, Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
 		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(),
 		ShuttingDown: func() bool { return s.shuttingDown.Load() || s.stopping.Err() != nil }, Log: s.opts.Log})
-	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Authentication: s.identity.authentication, Flow: flow,
+	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Aggregation: s.aggregation, Authentication: s.identity.authentication, Flow: flow,
 		RequestTimeout: s.opts.RequestTimeout, Journey: s.opts.Journey, Seen: s.opts.Seen, Log: s.opts.Log})
 	if err == nil {
 		s.background.Go(func() { s.front.Run(s.stopping) })
@@ -203,8 +209,10 @@ func (s *Server) begin() {
 		s.opts.Log.Error("failed to serve the custom resources that are established", "err", err)
 	}
 	s.background.Go(func() { s.definitions.Run(s.stopping) })
+	s.aggregation.SetServed(s.api.Served().Infos)
 	s.loopback.waitForFollowers(s.stopping) // so that the first requests are authorized by the roles that were just written
 	s.api.Ready.Store(s.stopping.Err() == nil)
+	s.background.Go(func() { s.aggregation.Run(s.stopping) })
 	if s.opts.StoreUsage != nil {
 		s.watchUsage(s.stopping, cmp.Or(s.opts.UsageEvery, usageEvery))
 	}

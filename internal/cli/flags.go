@@ -87,6 +87,9 @@ func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&k.KeyFile, "kubelet-client-key", "", "private key of --kubelet-client-certificate")
 	f.StringVar(&k.CAFile, "kubelet-certificate-authority", "", "authority that kubelets' certificates must be signed by; the cluster's own if empty")
 	f.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", cluster.DefaultKubeletAddressTypes(), "which address of a node its kubelet is reached at: the first that it has")
+	f.StringVar(&c.Aggregation.CertFile, "proxy-client-cert-file", "", "certificate to show to aggregated API servers, which trust the headers that name users for it; one of the cluster's own front-proxy authority if empty")
+	f.StringVar(&c.Aggregation.KeyFile, "proxy-client-key-file", "", "private key of --proxy-client-cert-file")
+	f.VarPF((*not)(&c.Aggregation.ForwardRedirects), "aggregator-reject-forwarding-redirect", "", "refuse redirects of aggregated API servers instead of forwarding them to clients").NoOptDefVal = "true"
 }
 
 // addIdentityFlags adds the API server's flags about authentication, authorization and admission, with Kubernetes' names.

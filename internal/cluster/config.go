@@ -34,6 +34,7 @@ type Config struct {
 	TLSSANs          []string // more names and addresses for the API's certificate
 	Serving          ServingConfig
 	Kubelets         KubeletClientConfig
+	Aggregation      AggregationConfig
 	ServiceCIDRs     []string
 	NodePortRange    string
 
@@ -195,7 +196,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	return errors.Join(c.Serving.check(), c.Kubelets.check(), c.checkNetwork())
+	return errors.Join(c.Serving.check(), c.Kubelets.check(), c.Aggregation.check(), c.checkNetwork())
 }
 
 func orDefault(s *string, value string) {

@@ -102,6 +102,10 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	proxyCertificate, err := s.proxyClientCertificate()
+	if err != nil {
+		return nil, err
+	}
 	s.hub = s.openHub()
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers), CheckPolicyTypes: all.On(all.PolicyStatus, config.Controllers),
@@ -109,6 +113,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		Store: s.store, StoreHealthy: s.store.Healthy, StoreUsage: s.storeUsage, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,
+		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
 		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,

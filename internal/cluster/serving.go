@@ -47,6 +47,34 @@ type KubeletClientConfig struct {
 	AddressTypes []string
 }
 
+// AggregationConfig configures how the API server connects to aggregated API servers.
+type AggregationConfig struct {
+	// CertFile and KeyFile are the certificate of the front proxy that this server is for them; the cluster's own if empty.
+	CertFile, KeyFile string
+	// ForwardRedirects has their redirects forwarded to clients.
+	ForwardRedirects bool
+}
+
+func (c *AggregationConfig) check() error {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return errors.New("--proxy-client-cert-file and --proxy-client-key-file go together")
+	}
+	return nil
+}
+
+// proxyClientCertificate returns a function that returns the certificate for aggregated API servers: that of flags, or else the cluster's own.
+func (s *Server) proxyClientCertificate() (func() (*tls.Certificate, error), error) {
+	c := s.config.Aggregation
+	if c.CertFile == "" {
+		return func() (*tls.Certificate, error) { return s.certs.Certificate(pki.FrontProxyClient) }, nil
+	}
+	files, err := openCertificateFiles(c.CertFile, c.KeyFile, s.config.Log)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	return func() (*tls.Certificate, error) { return files.current(), nil }, nil
+}
+
 // DefaultKubeletAddressTypes returns the default of AddressTypes.
 func DefaultKubeletAddressTypes() []string {
 	var types []string

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"skiff/internal/apiserver/aggregation"
 	"skiff/internal/apiserver/authn"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authn/impersonation"
@@ -28,8 +29,9 @@ import (
 // Options are what the front works with. All are required unless noted.
 type Options struct {
 	Headers        HeaderOptions
-	API            *verbs.API           // serves the paths of resources
-	NonResource    *nonresource.Handler // serves all other paths
+	API            *verbs.API               // serves the paths of resources
+	NonResource    *nonresource.Handler     // serves all other paths
+	Aggregation    *aggregation.Aggregation // has group versions served by other servers
 	Authentication *authnconfig.Authentication
 	Flow           *flowcontrol.Controller
 	RequestTimeout time.Duration     // of requests that are not long-running and do not ask for less
@@ -118,6 +120,10 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	}
 	if err := f.authorize(ctx, r, attributes); err != nil {
 		response.Fail(w, r, err)
+		return
+	}
+	if other := f.Aggregation.Backend(rt.Group, rt.Version, r.URL.Path); other != nil {
+		other.Serve(w, r.WithContext(ctx), attributes.User, long)
 		return
 	}
 	if !rt.Resource {

@@ -148,7 +148,7 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			h.sendObject(w, r, list, kind)
 			return true
 		}
-		if gv.Group == "" || d.has(gv.Group) {
+		if gv.Group == "" || d.hasLocal(gv.Group) {
 			response.Fail(w, r, response.ErrNotFound)
 			return true
 		}
@@ -156,8 +156,14 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-func (d *documents) has(group string) bool {
-	return slices.ContainsFunc(d.groups, func(g metav1.APIGroup) bool { return g.Name == group })
+// hasLocal reports whether this server serves a version of a group.
+func (d *documents) hasLocal(group string) bool {
+	for gv := range d.versions {
+		if gv.Group == group {
+			return true
+		}
+	}
+	return false
 }
 
 // sendDiscovery answers with the aggregated document if the client accepts it, and with the plain one otherwise.

@@ -20,7 +20,6 @@ type service = apiregistrationv1.APIService
 
 var APIService = catalog.Resource[service]{
 	Group: group, Version: "v1", Kind: "APIService", Plural: "apiservices", Categories: []string{"api-extensions"},
-	Unenforced:     "APIServices",
 	StoredAsJSON:   true,
 	AnyFinalizer:   true,
 	Name:           anyPathSegment,

@@ -18,6 +18,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/conversion"
 	"skiff/internal/apiserver/crd"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/apiserver/inprocess"
@@ -66,7 +67,8 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
-	s.definitions = crd.New(s.stopping, s.loopback, newCustomResources(s), opts.Log)
+	webhooks := conversion.New(conversion.Options{Store: s.loopback, Dial: opts.Dial, Metrics: s.api.Metrics.Registry, Stopping: s.stopping, Log: opts.Log})
+	s.definitions = crd.New(s.stopping, s.loopback, newCustomResources(s), webhooks.Converter, opts.Log)
 	err := errors.Join(s.addIdentity(), s.addServices())
 	if err == nil {
 		s.addHandlers()

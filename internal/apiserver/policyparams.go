@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -11,6 +12,7 @@ import (
 
 	"skiff/internal/apiserver/admission/policy"
 	"skiff/internal/apiserver/managedfields"
+	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
 )
@@ -56,6 +58,9 @@ func (l customLister) Get(ctx context.Context, namespace, name string) (runtime.
 	if err != nil {
 		return nil, err
 	}
+	if it, err = l.end.Registry.Current(ctx, it); err != nil {
+		return nil, err
+	}
 	return l.end.Served(it)
 }
 
@@ -65,17 +70,28 @@ func (l customLister) List(namespace string, selector labels.Selector) (found []
 	if namespace != "" && l.end.Info.Namespaced {
 		prefix = namespace + "/"
 	}
+	var items []*cache.Item
 	l.end.Registry.Cache.Snapshot().Ascend(prefix, "", func(it *cache.Item) bool {
-		if !selector.Matches(labels.Set(it.Labels)) {
-			return true
-		}
-		var obj runtime.Object
-		if obj, err = l.end.Served(it); err != nil {
-			err = apierrors.NewInternalError(err)
-			return false
-		}
-		found = append(found, obj)
+		items = append(items, it)
 		return true
 	})
-	return found, err
+	ctx, cancel := context.WithTimeout(context.Background(), paramTimeout)
+	defer cancel()
+	if items, err = l.end.Registry.CurrentAll(ctx, items, registry.Converted); err != nil {
+		return nil, err
+	}
+	for _, it := range items {
+		if !selector.Matches(labels.Set(it.Labels)) {
+			continue
+		}
+		obj, err := l.end.Served(it)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		found = append(found, obj)
+	}
+	return found, nil
 }
+
+// paramTimeout bounds the conversion of the parameters of a policy.
+const paramTimeout = 10 * time.Second

@@ -43,6 +43,7 @@ type servedResource struct {
 	fields    []string // by which the cache's objects can be selected
 	since     int64    // see verbs.Endpoint.Since
 	creations creations
+	converts  bool // whether these fields are of one version only
 	stored    *registry.Registry
 	infos     []*catalog.Info
 	endpoints map[schema.GroupVersionResource]*verbs.Endpoint
@@ -109,7 +110,7 @@ func (c *customResources) addCaches(ctx context.Context, resources []*custom.Res
 	var missing []*custom.Resource
 	var kinds []cache.Kind
 	for _, r := range resources {
-		if one := c.served[r]; one == nil || !slices.Equal(one.fields, r.SelectableFields()) {
+		if one := c.served[r]; one == nil || !slices.Equal(one.fields, r.SelectableFields()) || len(one.fields) > 0 && one.converts != r.Converts() {
 			missing = append(missing, r)
 			kinds = append(kinds, registry.Kind(r.StoredInfo(), c.server.root()))
 		}
@@ -131,7 +132,7 @@ func (c *customResources) addCaches(ctx context.Context, resources []*custom.Res
 		} else {
 			c.replaced = append(c.replaced, c.served[r].cache)
 		}
-		c.served[r].cache, c.served[r].fields = added[i], r.SelectableFields()
+		c.served[r].cache, c.served[r].fields, c.served[r].converts = added[i], r.SelectableFields(), r.Converts()
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"skiff/internal/apiserver/aggregation"
 	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/conversion"
 	"skiff/internal/apiserver/crd"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/apiserver/inprocess"
@@ -70,8 +71,9 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
+	webhooks := conversion.New(conversion.Options{Store: s.loopback, Dial: opts.Dial, Metrics: s.api.Metrics.Registry, Stopping: s.stopping, Log: opts.Log})
 	s.custom = newCustomResources(s)
-	s.definitions = crd.New(s.stopping, s.loopback, s.custom, opts.Log)
+	s.definitions = crd.New(s.stopping, s.loopback, s.custom, webhooks.Converter, opts.Log)
 	s.aggregation = s.newAggregation()
 	err := errors.Join(s.addIdentity(), s.addServices())
 	if err == nil {

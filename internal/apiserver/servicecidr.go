@@ -81,7 +81,7 @@ func (s *Server) syncServiceCIDR(ctx context.Context) (inSync bool) {
 		s.markServiceCIDRReady(ctx)
 		return false
 	}
-	obj, err := cidrs.Registry.Object(it)
+	obj, err := cidrs.Registry.Decode(it)
 	if err != nil {
 		s.opts.Log.Warn("failed to read the default ServiceCIDR", "err", err)
 		return false

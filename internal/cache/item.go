@@ -23,6 +23,8 @@ type Item struct {
 	forms  [formCount]atomic.Pointer[[]byte]
 	kept   atomic.Pointer[any]
 	normal atomic.Pointer[normalized] // nil until somebody asked, and for kinds whose schema never changes
+	// conversions are the item in other versions of its kind, the newest first; nil until somebody asked, and for kinds that are not converted.
+	conversions atomic.Pointer[[]normalized]
 }
 
 // normalized is an item as one schema of its kind has it.
@@ -33,15 +35,21 @@ type normalized struct {
 
 // Normalized returns the item as the schema of an epoch has it; nil if that is not known yet.
 func (it *Item) Normalized(epoch uint64) *Item {
-	n := it.normal.Load()
-	switch {
+	switch n := it.normal.Load(); {
 	case n == nil || n.epoch != epoch:
-		return nil
 	case n.item == nil:
 		return it
 	default:
 		return n.item
 	}
+	if all := it.conversions.Load(); all != nil {
+		for _, n := range *all {
+			if n.epoch == epoch {
+				return n.item
+			}
+		}
+	}
+	return nil
 }
 
 // SetNormalized keeps the message that the schema of an epoch makes of the item's, and returns the item that has it. That is the item itself if
@@ -55,6 +63,27 @@ func (it *Item) SetNormalized(epoch uint64, message []byte) *Item {
 	other.normal.Store(&normalized{epoch: epoch})
 	it.normal.Store(&normalized{epoch, other})
 	return other
+}
+
+// SetConverted keeps what the schema of an epoch makes of the item in another version of its kind, and returns it; another if that was there before.
+// At most that many conversions are kept, the latest.
+func (it *Item) SetConverted(epoch uint64, converted *Item, most int) *Item {
+	converted.normal.Store(&normalized{epoch: epoch})
+	for {
+		old := it.conversions.Load()
+		all := []normalized{{epoch, converted}}
+		if old != nil {
+			for _, n := range *old {
+				if n.epoch == epoch {
+					return n.item
+				}
+			}
+			all = append(all, (*old)[:min(len(*old), most-1)]...)
+		}
+		if it.conversions.CompareAndSwap(old, &all) {
+			return converted
+		}
+	}
 }
 
 // Form is a derived encoding of an item that is worth keeping while it is hot.

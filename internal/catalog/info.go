@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"reflect"
 	"strings"
 	"time"
@@ -69,10 +70,20 @@ type Info struct {
 	Arrange        func(rows []RowInfo) // nil if the rows are in the order of the list
 	ResetFields    []string
 
-	// Normalized returns a stored message as the kind's schema of today has it: pruned, with defaults, and in the version of this Info. It is nil for
-	// kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.
-	Normalized func(message []byte) ([]byte, error)
+	// Normalized returns stored messages as the kind's schema of today has them: pruned, with defaults, and in the version of this Info, with the epoch of
+	// that schema. It is nil for kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.
+	Normalized func(ctx context.Context, messages [][]byte) (epoch uint64, normalized [][]byte, err error)
 	Epoch      func() uint64
+
+	// Converts reports whether the content of objects differs between the versions of the kind, so that a webhook converts it now; nil: never. The errors of
+	// webhooks are *ConversionErrors.
+	Converts func() bool
+	// Convert returns an object of any version of the kind in the version of this Info; nil if Converts is.
+	Convert func(context.Context, Object) (Object, error)
+	// ToStorage returns an object in the version in which it is to be stored; nil if there is only one.
+	ToStorage func(context.Context, Object) (Object, error)
+	// AsStored returns the object of a stored message in the version in which it is stored; nil if Converts is.
+	AsStored func(message []byte) (Object, error)
 
 	// The functions below are set for kinds with a status subresource.
 	ZeroStatus          func(Object)          // drops the status
@@ -91,6 +102,15 @@ type Info struct {
 	ToStored   func(Object) Object // identity unless a View
 	FromStored func(Object) Object
 }
+
+// ConversionError says that an object could not be converted between versions of its kind.
+type ConversionError struct{ Err error }
+
+// Error implements error.
+func (e *ConversionError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ConversionError) Unwrap() error { return e.Err }
 
 // DeletionInfo is a Deletion with its type erased. Its functions are nil where the declaration has none.
 type DeletionInfo struct {

@@ -28,7 +28,11 @@ func NewStored(info *catalog.Info, asJSON bool) *Stored {
 // Encode returns the value to store for an object, and its protobuf message without envelope. The object must have no resourceVersion.
 func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 	if s.asJSON {
-		if value, err = appendJSON(nil, s.info.StorageKind(), obj); err != nil {
+		kind := s.info.StorageKind()
+		if o, ok := obj.(*custom.Object); ok {
+			kind.Version = o.StoredVersion()
+		}
+		if value, err = appendJSON(nil, kind, obj); err != nil {
 			return nil, nil, err
 		}
 		message, err = obj.Marshal()

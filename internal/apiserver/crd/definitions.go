@@ -40,8 +40,10 @@ var definitionResource = apiextensionsv1.Resource("customresourcedefinitions")
 type Definitions struct {
 	objects objects.Store
 	host    Host
-	log     *slog.Logger
-	queue   workqueue.TypedRateLimitingInterface[string] // names of definitions
+	// converter makes what converts the objects of definitions with a conversion webhook.
+	converter custom.NewConverter
+	log       *slog.Logger
+	queue     workqueue.TypedRateLimitingInterface[string] // names of definitions
 	// served has the resources that are served, by the names of their definitions, and unpublished the names of those whose last change could not be served yet.
 	// Only the loop uses them.
 	served      map[string]*custom.Resource
@@ -52,8 +54,8 @@ type Definitions struct {
 }
 
 // New returns the loop, which follows the definitions until ctx ends: see objects.Reader.Follow.
-func New(ctx context.Context, store objects.Store, host Host, log *slog.Logger) *Definitions {
-	d := &Definitions{objects: store, host: host, log: log, served: map[string]*custom.Resource{}, unpublished: map[string]bool{}, known: map[string]*apiextensionsv1.CustomResourceDefinition{},
+func New(ctx context.Context, store objects.Store, host Host, converter custom.NewConverter, log *slog.Logger) *Definitions {
+	d := &Definitions{objects: store, host: host, converter: converter, log: log, served: map[string]*custom.Resource{}, unpublished: map[string]bool{}, known: map[string]*apiextensionsv1.CustomResourceDefinition{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	context.AfterFunc(ctx, d.queue.ShutDown)
 	store.Follow(definitionResource, func(before, after catalog.Object) {
@@ -86,7 +88,7 @@ func (d *Definitions) Start(ctx context.Context) error {
 	var resources []*custom.Resource
 	for _, obj := range d.objects.List(definitionResource, "") {
 		if crd := obj.(*apiextensionsv1.CustomResourceDefinition); apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) && !d.host.Overlaps(crd) {
-			r := custom.NewResource(crd)
+			r := custom.NewResource(crd, d.converter)
 			d.served[crd.Name], d.unpublished[crd.Name] = r, true
 			resources = append(resources, r)
 		}
@@ -148,6 +150,7 @@ func (d *Definitions) reconcile(ctx context.Context, name string) (after time.Du
 		if err := d.host.Withdraw(ctx, r); err != nil {
 			return 0, err
 		}
+		r.Close()
 		delete(d.served, name)
 		delete(d.unpublished, name)
 		d.requeueGroup(r.Definition())
@@ -207,7 +210,7 @@ func (d *Definitions) serve(ctx context.Context, crd *apiextensionsv1.CustomReso
 	r := d.served[crd.Name]
 	switch {
 	case r == nil:
-		r = custom.NewResource(crd)
+		r = custom.NewResource(crd, d.converter)
 	case servedAlike(r.Definition(), crd) && !d.unpublished[crd.Name]:
 		return nil
 	default:

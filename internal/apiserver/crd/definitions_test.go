@@ -87,7 +87,7 @@ func start(t *testing.T, h *host, existing ...*apiextensionsv1.CustomResourceDef
 		f.Put(resource, d)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	loop := crd.New(ctx, f.Store, h, slog.New(slog.DiscardHandler))
+	loop := crd.New(ctx, f.Store, h, nil, slog.New(slog.DiscardHandler))
 	_ = loop.Start(ctx) // Run tries again
 	var running sync.WaitGroup
 	running.Go(func() { loop.Run(ctx) })

@@ -87,6 +87,9 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 	if err := page.Load(ctx); err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
+	if page.Items, err = reader.end.Registry.CurrentAll(ctx, page.Items, reader.selector.Reading); err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
 	objects := make([]runtime.Object, len(page.Items))
 	for i, it := range page.Items {
 		if objects[i], err = reader.object(it); err != nil {
@@ -148,6 +151,9 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 	if !s.API.Ready.Load() {
 		return sharedReader{}, apierrors.NewServiceUnavailable("the server is starting or stopping")
 	}
+	if what.MetadataOnly { // for the garbage collector and others that must go on whatever becomes of webhooks
+		selector.Reading = registry.StoredMetadata
+	}
 	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil
 }
 
@@ -160,10 +166,15 @@ type sharedReader struct {
 
 // share has the cache keep decoded objects, if this reader reads them, until the returned function is called.
 func (r sharedReader) share() (release func()) {
-	if r.metadataOnly || !r.end.Plain() {
+	if r.metadataOnly || !r.sharesObjects() {
 		return func() {}
 	}
 	return r.end.Registry.Cache.Share()
+}
+
+// sharesObjects reports whether the objects are those that the cache keeps decoded: not if they are in another version than stored.
+func (r sharedReader) sharesObjects() bool {
+	return r.end.Plain() && (r.end.Info.Converts == nil || !r.end.Info.Converts())
 }
 
 // object returns the object of an item, or only its metadata if the reader asked for that.
@@ -171,8 +182,8 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	switch {
 	case r.metadataOnly:
 		return r.metadata(it)
-	case !r.end.Plain():
-		return r.end.Served(it) // in another version than stored, which is not shared
+	case !r.sharesObjects():
+		return r.end.Served(it)
 	default:
 		obj, err := r.end.Registry.Cache.Object(it)
 		if err != nil {
@@ -184,7 +195,7 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 
 // metadata returns the metadata of an item. It is shared with the decoded object if the cache keeps that, and decoded by itself otherwise.
 func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
-	if c := r.end.Registry.Cache; c.Sharing() {
+	if c := r.end.Registry.Cache; c.Sharing() && r.sharesObjects() {
 		obj, err := c.Object(it)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
@@ -244,6 +255,13 @@ func (w *sharedWatch) run(ctx context.Context) {
 			w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 			return
 		}
+		if got, err = w.watch.Convert(ctx, got); err != nil {
+			if ctx.Err() == nil {
+				status := response.StatusOf(err)
+				w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+			}
+			return
+		}
 		for i, c := range got {
 			if kind, it := w.selector.Event(c); it != nil && !w.sendItem(ctx, watch.EventType(kind), it) {
 				return
@@ -257,7 +275,13 @@ func (w *sharedWatch) run(ctx context.Context) {
 // ended.
 func (w *sharedWatch) sendInitial(ctx context.Context) bool {
 	stopped := false
-	err := w.watch.Initial.Each(ctx, func(it *cache.Item) error {
+	var err error
+	if w.watch.Initial.Items, err = w.end.Registry.CurrentAll(ctx, w.watch.Initial.Items, w.selector.Reading); err != nil {
+		status := response.StatusOf(err)
+		w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+		return false
+	}
+	err = w.watch.Initial.Each(ctx, func(it *cache.Item) error {
 		if stopped = !w.sendItem(ctx, watch.Added, it); stopped {
 			return context.Canceled
 		}

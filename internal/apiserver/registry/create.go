@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"skiff/internal/apiserver/codec"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/store"
@@ -114,6 +115,10 @@ func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w 
 // insert stores a new object that is valid.
 func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
+	obj, err := r.toStorage(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
 	value, message, err := r.Codec.Encode(obj)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -133,6 +138,14 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 		return nil, r.alreadyExists(obj.GetName(), err)
 	}
 	return it, nil
+}
+
+// toStorage returns an object in the version in which it is stored.
+func (r *Registry) toStorage(ctx context.Context, obj catalog.Object) (catalog.Object, error) {
+	if r.Info.ToStorage == nil {
+		return obj, nil
+	}
+	return r.Info.ToStorage(ctx, obj)
 }
 
 // put writes the encoded object to the store if the object is still at a revision (0: does not exist), and returns the item that the cache will hold.
@@ -166,7 +179,7 @@ func (r *Registry) alreadyExists(name string, err error) error {
 	exists := apierrors.NewAlreadyExists(r.Resource(), name)
 	if conflict.Current != nil {
 		if it, err := r.Codec.Parse(conflict.Current.Value, conflict.Current.Revision); err == nil {
-			if there, err := r.Object(it); err == nil && there.GetDeletionTimestamp() != nil {
+			if there, err := codec.Metadata(it.Raw()); err == nil && there.GetDeletionTimestamp() != nil {
 				exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
 			}
 		}

@@ -73,7 +73,7 @@ func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string,
 		return r.failure(err)
 	}
 	if it, err := r.Codec.Parse(kv.Value, kv.Revision); err == nil {
-		if _, err := r.Object(it); err == nil {
+		if _, err := r.Decode(it); err == nil {
 			return apierrors.NewConflict(r.Resource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not allowed because the object is decodable from storage", key))
 		}
 	}
@@ -94,7 +94,7 @@ func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string,
 // deleteVersion tries to delete one version of an object, and sets marked if it has stored the object marked for deletion. A *store.ConflictError
 // means that the version is not the newest.
 func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write, marked **cache.Item) (*cache.Item, bool, error) {
-	obj, err := r.Object(current)
+	obj, err := r.deletable(ctx, current)
 	if err != nil {
 		return nil, false, err
 	}
@@ -109,7 +109,13 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if err := w.validate(ctx, nil, obj); err != nil {
 		return nil, false, err
 	}
-	copied := obj.DeepCopyObject().(catalog.Object)
+	copied, save := obj.DeepCopyObject().(catalog.Object), r.save
+	if r.converts() { // a mark changes nothing that would have to be converted
+		if copied, err = r.Info.AsStored(current.Raw()); err != nil {
+			return nil, false, r.undecodable(current, err)
+		}
+		save = r.saveStored
+	}
 	pending := r.markDeleting(copied, opts, w.Request.Now)
 	if pending == alreadyPending {
 		return current, false, r.checkNewest(ctx, key, current)
@@ -118,7 +124,7 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if pending == removeNow {
 		return r.remove(ctx, key, obj, current, w)
 	}
-	it, err := r.save(ctx, key, copied, obj, current, w)
+	it, err := save(ctx, key, copied, obj, current, w)
 	if err != nil {
 		return nil, false, err
 	}
@@ -127,6 +133,16 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 		return r.remove(ctx, key, copied, it, w)
 	}
 	return it, false, nil
+}
+
+// deletable returns the object of an item that is to be deleted. If it cannot be converted, that is the object in the version in which it is stored: to
+// delete it, only its metadata is changed.
+func (r *Registry) deletable(ctx context.Context, it *cache.Item) (catalog.Object, error) {
+	obj, err := r.Object(ctx, it)
+	if errors.As(err, new(*catalog.ConversionError)) {
+		return r.Info.AsStored(it.Raw())
+	}
+	return obj, err
 }
 
 type deletion int

@@ -57,7 +57,7 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 		}
 		if !r.Info.Uncached {
 			if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
-				return r.fromSnapshot(snapshot, l, ""), nil
+				return r.fromSnapshot(ctx, snapshot, l, "")
 			}
 		}
 		return r.fromStore(ctx, l, revision, "")
@@ -76,14 +76,17 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 	if l.ResourceVersion == "0" {
 		l.Limit = 0 // as upstream's watch cache does
 	}
-	return r.fromSnapshot(r.Cache.Snapshot(), l, ""), nil
+	return r.fromSnapshot(ctx, r.Cache.Snapshot(), l, "")
 }
 
 // fromSnapshot returns a page of a snapshot of the cache, starting at the key from.
-func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
+func (r *Registry) fromSnapshot(ctx context.Context, s cache.Snapshot, l List, from string) (Page, error) {
 	page := Page{Revision: s.Revision}
 	if l.impossible {
-		return page
+		return page, nil
+	}
+	if r.converts() && l.readsContent() {
+		return r.fromConverted(ctx, s, l, from)
 	}
 	if key, one := l.key(r.Info); one && from == "" {
 		s.Ascend(key, "", func(it *cache.Item) bool {
@@ -92,7 +95,7 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 			}
 			return false
 		})
-		return page
+		return page, nil
 	}
 	all := l.All()
 	if all && from == "" {
@@ -113,7 +116,44 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 	if remaining > 0 {
 		page.endPage(l, remaining, page.lastKey())
 	}
-	return page
+	return page, nil
+}
+
+// minConverted is how many objects are converted at least, to fill a page of those that are selected.
+const minConverted = 500
+
+// fromConverted is fromSnapshot for a selector that reads objects which must be converted first.
+func (r *Registry) fromConverted(ctx context.Context, s cache.Snapshot, l List, from string) (Page, error) {
+	page := Page{Revision: s.Revision}
+	var candidates []*cache.Item
+	s.Ascend(l.prefix(r.Info), from, func(it *cache.Item) bool {
+		if l.mayMatch(it) {
+			candidates = append(candidates, it)
+		}
+		return true
+	})
+	for len(candidates) > 0 {
+		n := len(candidates)
+		if l.Limit > 0 {
+			n = min(n, max(minConverted, 2*int(min(l.Limit, minConverted))))
+		}
+		current, err := r.CurrentAll(ctx, candidates[:n], l.Reading)
+		if err != nil {
+			return Page{}, err
+		}
+		candidates = candidates[n:]
+		for _, it := range current {
+			if !l.Matches(it) {
+				continue
+			}
+			if page.full(l.Limit) {
+				page.endPage(l, 1, page.lastKey())
+				return page, nil
+			}
+			page.Items = append(page.Items, it)
+		}
+	}
+	return page, nil
 }
 
 // expected returns the capacity to allocate for a page.
@@ -150,13 +190,13 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 		if err := r.failure(r.feed.Fresh(ctx)); err != nil {
 			return Page{}, err
 		}
-		return r.fromSnapshot(r.Cache.Snapshot(), l, from), nil
+		return r.fromSnapshot(ctx, r.Cache.Snapshot(), l, from)
 	}
 	if err := r.waitForRevision(ctx, revision); err != nil {
 		return Page{}, err
 	}
 	if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
-		return r.fromSnapshot(snapshot, l, from), nil
+		return r.fromSnapshot(ctx, snapshot, l, from)
 	}
 	return r.fromStore(ctx, l, revision, from)
 }

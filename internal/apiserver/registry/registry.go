@@ -31,6 +31,8 @@ type Registry struct {
 	prefix string // with which the keys of its objects in the store begin
 	ttl    time.Duration
 	scans  scanBounds
+
+	conversions conversions
 }
 
 // Options are the options of a registry.
@@ -70,32 +72,6 @@ func (r *Registry) storeKey(key string) string { return r.prefix + key }
 
 // Resource returns the name of the resource, for errors.
 func (r *Registry) Resource() schema.GroupResource { return r.Info.GVR.GroupResource() }
-
-// Object decodes an item into an object the caller owns.
-func (r *Registry) Object(it *cache.Item) (catalog.Object, error) {
-	obj, err := r.Codec.Object(it.Raw())
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("stored %s %s cannot be decoded: %w", r.Resource(), it.Key, err))
-	}
-	return obj.(catalog.Object), nil
-}
-
-// Current returns an item as today's schema of the kind has it: one whose schema has changed since it was stored has defaults that were added and lacks
-// fields that were removed.
-func (r *Registry) Current(it *cache.Item) (*cache.Item, error) {
-	if r.Info.Normalized == nil {
-		return it, nil
-	}
-	epoch := r.Info.Epoch()
-	if current := it.Normalized(epoch); current != nil {
-		return current, nil
-	}
-	message, err := r.Info.Normalized(it.Message())
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("stored %s %s cannot be decoded: %w", r.Resource(), it.Key, err))
-	}
-	return it.SetNormalized(epoch, message), nil
-}
 
 // Get returns an object no older than resourceVersion asks: "" means every acknowledged write is seen, "0" that any state will do.
 func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {

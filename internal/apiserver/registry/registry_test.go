@@ -176,7 +176,7 @@ func set(name, value, version string, w registry.Write) registry.Update {
 
 func (r *rig) value(it *cache.Item) string {
 	r.t.Helper()
-	obj, err := r.Object(it)
+	obj, err := r.Decode(it)
 	if err != nil {
 		r.t.Fatal(err)
 	}

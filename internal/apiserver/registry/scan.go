@@ -85,6 +85,45 @@ func (s *scan) remaining(ctx context.Context, got store.ListResult, at int) (int
 	return rest.Count, err
 }
 
+// converted returns the items of objects that must be converted to see which are selected, all at once: nil for each that is not. It returns nil if
+// none must be.
+func (s *scan) converted(ctx context.Context, kvs []store.KV) ([]*cache.Item, error) {
+	if !s.r.converts() || !s.selector.readsContent() {
+		return nil, nil
+	}
+	items, candidates := make([]*cache.Item, len(kvs)), []*cache.Item(nil)
+	for i, kv := range kvs {
+		it, err := s.r.parse(strings.TrimPrefix(kv.Key, s.r.prefix), kv)
+		if err != nil {
+			return nil, err
+		}
+		if s.selector.mayMatch(it) {
+			items[i], candidates = it, append(candidates, it)
+		}
+	}
+	current, err := s.r.CurrentAll(ctx, candidates, s.selector.Reading)
+	if err != nil {
+		return nil, err
+	}
+	for i, it := range items {
+		if it == nil {
+			continue
+		}
+		if items[i], current = current[0], current[1:]; !s.selector.Matches(items[i]) {
+			items[i] = nil
+		}
+	}
+	return items, nil
+}
+
+// pick returns the item of the object at an index; nil if it is not selected. selected is what converted has returned.
+func (s *scan) pick(selected []*cache.Item, i int, kv store.KV) (*cache.Item, error) {
+	if selected != nil {
+		return selected[i], nil
+	}
+	return s.item(kv)
+}
+
 // item returns the item of an object; nil if it is not selected.
 func (s *scan) item(kv store.KV) (*cache.Item, error) {
 	key := strings.TrimPrefix(kv.Key, s.r.prefix)
@@ -148,8 +187,12 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 			return Page{}, r.historyFailure(err, l.Continue != "", from)
 		}
 		page.Revision = got.Revision
+		selected, err := s.converted(ctx, got.KVs)
+		if err != nil {
+			return Page{}, err
+		}
 		for i, kv := range got.KVs {
-			it, err := s.item(kv)
+			it, err := s.pick(selected, i, kv)
 			if err != nil {
 				return Page{}, err
 			}
@@ -199,6 +242,9 @@ func (r *Registry) oneFromStore(ctx context.Context, l List, revision int64) (Pa
 		return page, nil
 	}
 	it, err := r.parse(key, got.KVs[0])
+	if err == nil && l.readsContent() {
+		it, err = r.currentAs(ctx, it, l.Reading)
+	}
 	if err == nil && l.Matches(it) {
 		page.Items = []*cache.Item{it}
 	}
@@ -325,7 +371,7 @@ func (w *Watch) complete(changes []*cache.Change) ([]*cache.Change, error) {
 	if !w.r.Info.Uncached {
 		return changes, nil
 	}
-	mayCeaseToMatch := w.selector.mayCeaseToMatch()
+	mayCeaseToMatch := w.selector.readsContent()
 	kept := changes[:0]
 	for _, c := range changes {
 		switch {
@@ -350,17 +396,4 @@ func (w *Watch) complete(changes []*cache.Change) ([]*cache.Change, error) {
 		kept = append(kept, c)
 	}
 	return kept, nil
-}
-
-// mayCeaseToMatch reports whether an update may make a selected object one that is not selected.
-func (s *Selector) mayCeaseToMatch() bool {
-	if s.labels != nil {
-		return true
-	}
-	for _, t := range s.fields {
-		if t.index >= 0 {
-			return true
-		}
-	}
-	return false
 }

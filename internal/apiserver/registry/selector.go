@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 type Selector struct {
 	Namespace string
 	Name      string // set if a field selector requires one metadata.name
+	Reading   Reading
 	labels    labels.Selector
 	fields    []fieldTest
 	// view decodes an item in the version that a view serves, whose fields the selector names; nil if objects are served as they are stored.
@@ -36,7 +38,7 @@ func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fie
 	s := Selector{Namespace: namespace}
 	if info.Stored != info {
 		s.view = func(it *cache.Item) (catalog.Object, error) {
-			obj, err := r.Object(it)
+			obj, err := r.Decode(it)
 			if err != nil {
 				return nil, err
 			}
@@ -94,6 +96,27 @@ func fieldIndex(info *catalog.Info, name string) (int, error) {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
 	return 0, apierrors.NewBadRequest("field label not supported: " + name)
+}
+
+// readsContent reports whether labels or fields of an object decide whether it is selected, and not its name and namespace alone.
+func (s *Selector) readsContent() bool {
+	if s.labels != nil {
+		return true
+	}
+	return slices.ContainsFunc(s.fields, func(t fieldTest) bool { return t.index >= 0 })
+}
+
+// mayMatch reports whether an item is selected by its name and namespace.
+func (s *Selector) mayMatch(it *cache.Item) bool {
+	if s.Namespace != "" && it.Namespace != s.Namespace {
+		return false
+	}
+	for _, t := range s.fields {
+		if t.index < 0 && (it.Value(t.index) == t.value) == t.not {
+			return false
+		}
+	}
+	return true
 }
 
 // All reports whether everything in the namespace matches.

@@ -60,7 +60,7 @@ func TestUncachedExpiry(t *testing.T) {
 			case cache.Added:
 				added++
 			case cache.Deleted:
-				obj, err := r.Object(it)
+				obj, err := r.Decode(it)
 				if err != nil {
 					t.Fatal(err)
 				}

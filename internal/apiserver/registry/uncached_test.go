@@ -283,7 +283,7 @@ func (g *twins) listAll(r *rig, l registry.List, about string) (out listed) {
 
 // show tells what there is to an object, but for its uid.
 func (g *twins) show(r *rig, kind cache.ChangeType, it *cache.Item) string {
-	obj, err := r.Object(it)
+	obj, err := r.Decode(it)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (r *Registry) currentOf(conflict *store.ConflictError, key string) (*cache.
 
 // replace tries once to replace the current version of an object. A *store.ConflictError means that another write came first.
 func (r *Registry) replace(ctx context.Context, key string, current *cache.Item, u Update) (*cache.Item, error) {
-	old, err := r.Object(current)
+	old, err := r.Object(ctx, current)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	}
 	given := old
 	if !u.Unchecked {
-		if given, err = r.Object(current); err != nil {
+		if given, err = r.Object(ctx, current); err != nil {
 			return nil, err
 		}
 	}
@@ -215,8 +215,25 @@ func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 // save writes the new version of an object to the store. It removes the object instead if this update has removed its last finalizer and it is marked
 // for deletion, and it writes nothing if nothing has changed and the object is stored as it would be today.
 func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
+	if !r.removes(obj, old) {
+		obj.SetResourceVersion("")
+		var err error
+		if obj, err = r.toStorage(ctx, obj); err != nil {
+			return nil, err
+		}
+	}
+	return r.saveStored(ctx, key, obj, old, current, w)
+}
+
+// removes reports whether an update has removed the last finalizer of an object that is marked for deletion.
+func (r *Registry) removes(obj, old catalog.Object) bool {
+	return obj.GetDeletionTimestamp() != nil && !r.finalizing(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.finalizing(old)
+}
+
+// saveStored is save for an object in the version in which it is to be stored.
+func (r *Registry) saveStored(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
-	removed := obj.GetDeletionTimestamp() != nil && !r.finalizing(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.finalizing(old)
+	removed := r.removes(obj, old)
 	if !removed && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
 		newManagedFields := obj.GetManagedFields()
 		obj.SetManagedFields(old.GetManagedFields())

@@ -50,7 +50,7 @@ func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (
 	case r.Info.Uncached:
 		page, err = r.fromStore(ctx, List{Selector: s}, snapshot.Revision, "")
 	default:
-		page = r.fromSnapshot(snapshot, List{Selector: s}, "")
+		page, err = r.fromSnapshot(ctx, snapshot, List{Selector: s}, "")
 	}
 	return page, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}, err
 }
@@ -113,7 +113,7 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			continue
 		}
 		if !w.following {
-			w.cursor.Follow(w.selector.topic(!w.r.Info.Uncached), w.Patient)
+			w.cursor.Follow(w.selector.topic(!w.r.Info.Uncached && !w.r.converts()), w.Patient)
 			w.following = true
 		}
 		changes, err := w.cursor.Next(ctx, buf)
@@ -132,6 +132,11 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			return nil, err
 		}
 	}
+}
+
+// Convert returns changes that Next has returned with the items that the reader gets, for Event.
+func (w *Watch) Convert(ctx context.Context, changes []*cache.Change) ([]*cache.Change, error) {
+	return w.r.CurrentChanges(ctx, changes, w.selector.readsContent(), w.selector.Reading)
 }
 
 // Seen returns the revision up to which all changes have been returned.

@@ -27,6 +27,12 @@ func (rs *Responder) SendList(page registry.Page) error {
 			}
 		}
 	}
+	if rs.Resource.Registry != nil {
+		var err error
+		if page.Items, err = rs.Resource.Registry.CurrentAll(rs.Ctx, page.Items, rs.Reading()); err != nil {
+			return err
+		}
+	}
 	switch rs.Accept.Shape {
 	case codec.AsTable:
 		return rs.table(http.StatusOK, page, false)

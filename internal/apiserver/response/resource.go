@@ -2,6 +2,7 @@ package response
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -115,14 +116,17 @@ func appendCustomJSON(b, message []byte) ([]byte, error) {
 }
 
 // sharesFrames reports whether a watch event is the same for all who watch the resource: several versions of a custom resource have the same changes, and
-// the events of each name its version.
+// the events of each name its version. It is the same version for as long as there are changes of the resource.
 func (res *Resource) sharesFrames() bool {
-	return res.Plain() && (!res.Info.JSONOnly || res.Info.GVK.Version == res.Info.StorageVersion)
+	if !res.Info.JSONOnly {
+		return res.Plain()
+	}
+	return res.Info.New().(*custom.Object).Version().First()
 }
 
 // Served decodes an item in the version in which it is served.
 func (res *Resource) Served(it *cache.Item) (catalog.Object, error) {
-	obj, err := res.Registry.Object(it)
+	obj, err := res.Registry.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if it, err = res.Registry.Current(it); err != nil {
+	if it, err = res.Registry.Current(context.Background(), it); err != nil {
 		return nil, err
 	}
 	var failure error
@@ -173,7 +177,7 @@ func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
 			return nil, err
 		}
 		if transcode != nil {
-			if it, err = res.Registry.Current(it); err != nil {
+			if it, err = res.Registry.Current(context.Background(), it); err != nil {
 				return nil, err
 			}
 			return transcode(b, it.Raw())

@@ -57,6 +57,10 @@ func (rs *Responder) NegotiateAs(shapes ...codec.Shape) (err error) {
 // SendItem answers with one stored object, in the form the client asked for.
 func (rs *Responder) SendItem(code int, it *cache.Item) error {
 	rs.Trace.Stage("response")
+	it, err := rs.current(it)
+	if err != nil {
+		return err
+	}
 	switch rs.Accept.Shape {
 	case codec.AsTable:
 		return rs.table(code, registry.Page{Items: []*cache.Item{it}, Revision: it.Revision}, true)
@@ -84,6 +88,23 @@ func (rs *Responder) SendItem(code int, it *cache.Item) error {
 		return rs.SendObject(code, obj, rs.Resource.Info.GVK)
 	}
 	return rs.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rs.Resource.jsonHead)+1), rs.Resource.jsonHead, body))
+}
+
+// Reading returns what the client wants of objects that a webhook converts.
+func (rs *Responder) Reading() registry.Reading {
+	if rs.Accept.Shape == codec.AsPartial || rs.Accept.Shape == codec.AsPartialList {
+		return registry.ConvertedMetadata
+	}
+	return registry.Converted
+}
+
+// current returns an item in the version that is served.
+func (rs *Responder) current(it *cache.Item) (*cache.Item, error) {
+	items, err := rs.Resource.Registry.CurrentAll(rs.Ctx, []*cache.Item{it}, rs.Reading())
+	if err != nil {
+		return nil, err
+	}
+	return items[0], nil
 }
 
 // SendObject answers with an object that is not in the store.

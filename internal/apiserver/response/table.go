@@ -140,7 +140,7 @@ func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeO
 		}
 		return append(b, r.JSON[from:]...), nil
 	}
-	obj, err := res.Registry.Object(it)
+	obj, err := res.Registry.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (res *Resource) appendArranged(b []byte, items []*cache.Item, include metav
 	rows := make([]catalog.RowInfo, len(items))
 	itemOf := make(map[catalog.Object]*cache.Item, len(items))
 	for i, it := range items {
-		obj, err := res.Registry.Object(it)
+		obj, err := res.Registry.Decode(it)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +203,7 @@ func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 	if r, ok := it.Kept().(*row); ok && r.of == res.columnsOf() {
 		return r, nil
 	}
-	obj, err := res.Registry.Object(it)
+	obj, err := res.Registry.Decode(it)
 	if err != nil {
 		return nil, err
 	}

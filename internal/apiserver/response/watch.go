@@ -108,6 +108,12 @@ func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 		got, err := s.watch.Next(tick, changes[:0])
 		switch {
 		case err == nil:
+			if got, err = s.watch.Convert(ctx, got); err != nil {
+				if ctx.Err() == nil {
+					s.fail(err)
+				}
+				return false
+			}
 			if !s.send(got) {
 				return false
 			}
@@ -128,7 +134,11 @@ func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 // ended.
 func (s *WatchStream) sendInitial(ctx context.Context) bool {
 	clientGone := false
-	err := s.watch.Initial.Each(ctx, func(it *cache.Item) error {
+	var err error
+	if s.watch.Initial.Items, err = s.rs.Resource.Registry.CurrentAll(ctx, s.watch.Initial.Items, s.rs.Reading()); err != nil {
+		return s.fail(err)
+	}
+	err = s.watch.Initial.Each(ctx, func(it *cache.Item) error {
 		event, err := s.frames.event(&cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
 		if err != nil {
 			return apierrors.NewInternalError(err)
@@ -189,7 +199,10 @@ func (s *WatchStream) bookmark(revision int64, initialEnd bool) bool {
 }
 
 func (s *WatchStream) fail(err error) bool {
-	s.refuse(StatusOf(apierrors.NewInternalError(err)))
+	if !errors.As(err, new(*catalog.ConversionError)) {
+		err = apierrors.NewInternalError(err)
+	}
+	s.refuse(StatusOf(err))
 	return false
 }
 

@@ -239,7 +239,7 @@ func (a *addresses) blocks(family corev1.IPFamily) ([]block, error) {
 func (a *addresses) eachCIDR(f func(*networkingv1.ServiceCIDR)) error {
 	var failure error
 	a.cidrs.Cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {
-		obj, err := a.cidrs.Object(it)
+		obj, err := a.cidrs.Decode(it)
 		if err != nil {
 			failure = err
 			return false

@@ -109,7 +109,7 @@ func (a *Allocator) restore(ctx context.Context, svc *corev1.Service, ip string,
 
 // correct reports whether an IPAddress belongs to the service, or must not be changed for another reason.
 func (a *Allocator) correct(it *cache.Item, svc *corev1.Service, warn func(string, ...any)) (bool, error) {
-	obj, err := a.addresses.registry.Object(it)
+	obj, err := a.addresses.registry.Decode(it)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +131,7 @@ func (a *Allocator) correct(it *cache.Item, svc *corev1.Service, warn func(strin
 	if other == nil {
 		return false, nil
 	}
-	obj, err = a.services.Object(other)
+	obj, err = a.services.Decode(other)
 	if err != nil || !has(obj.(*corev1.Service), netip.MustParseAddr(address.Name)) {
 		return false, err
 	}
@@ -141,7 +141,7 @@ func (a *Allocator) correct(it *cache.Item, svc *corev1.Service, warn func(strin
 
 // releaseLeaked releases an address that was allocated for a service which does not have it.
 func (a *Allocator) releaseLeaked(ctx context.Context, it *cache.Item) error {
-	obj, err := a.addresses.registry.Object(it)
+	obj, err := a.addresses.registry.Decode(it)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *Allocator) releaseLeaked(ctx context.Context, it *cache.Item) error {
 		}
 		// The cache is read first: it is nearly always up to date.
 		if item := a.services.Cache.Get(a.services.Key(ref.Namespace, ref.Name)); item != nil {
-			if svc, err := a.services.Object(item); err != nil || has(svc.(*corev1.Service), addr) {
+			if svc, err := a.services.Decode(item); err != nil || has(svc.(*corev1.Service), addr) {
 				return err
 			}
 		}
@@ -184,7 +184,7 @@ func (a *Allocator) service(ctx context.Context, namespace, name string) (*corev
 	if err != nil {
 		return nil, err
 	}
-	obj, err := a.services.Object(it)
+	obj, err := a.services.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (a *Allocator) list(ctx context.Context) ([]*corev1.Service, error) {
 	}
 	services := make([]*corev1.Service, len(page.Items))
 	for i, it := range page.Items {
-		obj, err := a.services.Object(it)
+		obj, err := a.services.Decode(it)
 		if err != nil {
 			return nil, err
 		}

@@ -106,7 +106,7 @@ func (s *server) createAs(svc *corev1.Service, dryRun bool) (*corev1.Service, er
 	if err != nil {
 		return nil, err
 	}
-	obj, err := s.services.Object(it)
+	obj, err := s.services.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (s *server) update(name string, edit func(*corev1.Service)) (*corev1.Servic
 	if err != nil {
 		return nil, err
 	}
-	obj, err := s.services.Object(it)
+	obj, err := s.services.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -410,7 +410,7 @@ func TestIPAddressIsAsUpstreamWritesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	obj, err := s.addresses.Object(it)
+	obj, err := s.addresses.Decode(it)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,7 +210,7 @@ func (c *Connector) pod(rq *verbs.Request, name string) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	obj, err := pods.Object(it)
+	obj, err := pods.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (c *Connector) kubelet(rq *verbs.Request, node string) (kubelet, error) {
 		}
 		return kubelet{}, err
 	}
-	obj, err := nodes.Object(it)
+	obj, err := nodes.Decode(it)
 	if err != nil {
 		return kubelet{}, err
 	}

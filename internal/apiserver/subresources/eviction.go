@@ -121,7 +121,7 @@ func (e *evictor) pod() (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	obj, err := e.pods.Object(it)
+	obj, err := e.pods.Decode(it)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (e *evictor) budgetsFor(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, er
 	}
 	var budgets []*policyv1.PodDisruptionBudget
 	for _, it := range page.Items {
-		obj, err := e.budgets.Registry.Object(it)
+		obj, err := e.budgets.Registry.Decode(it)
 		if err != nil {
 			return nil, err
 		}

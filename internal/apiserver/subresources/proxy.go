@@ -169,7 +169,7 @@ func (c *Connector) portName(rq *verbs.Request, service string, number int64) (s
 	if err != nil {
 		return "", err
 	}
-	obj, err := services.Object(it)
+	obj, err := services.Decode(it)
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +194,7 @@ func (c *Connector) endpointOf(rq *verbs.Request, service, port string) (string,
 	}
 	var preferred, others []string
 	for _, it := range page.Items {
-		obj, err := slicesOf.Object(it)
+		obj, err := slicesOf.Decode(it)
 		if err != nil {
 			return "", err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/conversion"
 	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
@@ -73,6 +74,9 @@ func (api *API) Serve(rq *Request) error {
 		rq.Query = rq.URL.Query()
 	}
 	info := rq.Endpoint.Info
+	if info.Converts != nil && info.Converts() {
+		rq.Ctx = conversion.WithTrace(rq.Ctx, rq.Trace)
+	}
 	if info.Deprecated != "" && (rt.Subresource != "" || Offers(info.Verbs, rt.Verb)) {
 		rq.Warn(info.Deprecated)
 		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.KnownParts(rt).Subresource, "").Set(1)

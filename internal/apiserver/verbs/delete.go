@@ -172,9 +172,13 @@ func (rq *Request) deleteCollection() error {
 	if err != nil {
 		return err
 	}
+	selector.Reading = rq.Reading()
 	page, err := rq.Endpoint.Registry.List(rq.Ctx, registry.List{Selector: selector, Limit: list.Limit, Continue: list.Continue, ResourceVersion: list.ResourceVersion, Match: list.ResourceVersionMatch})
 	if err != nil {
 		return err
+	}
+	if page.Items, err = rq.Endpoint.Registry.CurrentAll(rq.Ctx, page.Items, rq.Reading()); err != nil {
+		return err // rather than answer with the error after the objects have gone
 	}
 	if err := rq.deleteAll(&page, opts); err != nil {
 		return err

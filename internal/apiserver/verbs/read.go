@@ -41,6 +41,7 @@ func (rq *Request) list() error {
 	if err != nil {
 		return err
 	}
+	selector.Reading = rq.Reading()
 	if rq.Route.Name != "" {
 		return apierrors.NewBadRequest("a list names no object")
 	}

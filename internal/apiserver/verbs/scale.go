@@ -55,7 +55,7 @@ func (rq *Request) getScale() error {
 	if err != nil {
 		return err
 	}
-	obj, err := rq.Endpoint.Registry.Object(it)
+	obj, err := rq.Endpoint.Registry.Object(rq.Ctx, it)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (rq *Request) writeScale() error {
 		return err
 	}
 	rq.RecordWrite(it, opts.DryRun)
-	obj, err := rq.Endpoint.Registry.Object(it)
+	obj, err := rq.Endpoint.Registry.Object(rq.Ctx, it)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func (rq *Request) watch() error {
 	if err != nil {
 		return err
 	}
+	selector.Reading = rq.Reading()
 	stream, err := rq.NewWatchStream(selector, opts)
 	if err != nil {
 		return err

@@ -17,7 +17,6 @@ type definition = apiextensionsv1.CustomResourceDefinition
 var CustomResourceDefinition = catalog.Resource[definition]{
 	Group: group, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 	Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-	UnenforcedPart: unenforcedPart,
 	StoredAsJSON:   true,
 	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
@@ -35,14 +34,6 @@ var CustomResourceDefinition = catalog.Resource[definition]{
 	Status:   &catalog.Edit[definition]{ValidateUpdate: validateStatusUpdate},
 	Columns:  columns(),
 	Complete: true,
-}
-
-// unenforcedPart names the conversion webhook of a definition that has one: objects are served in each version with the content that is stored.
-func unenforcedPart(d *definition) string {
-	if d.Spec.Conversion != nil && d.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter {
-		return "conversion webhooks"
-	}
-	return ""
 }
 
 func setDefaults(d *definition) {

@@ -60,12 +60,12 @@ var (
 
 // info returns the declaration of a version.
 func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *catalog.Info {
-	crd, own, names := d.crd, d.versions[v.Name], d.crd.Status.AcceptedNames
+	crd, own, names, storage := d.crd, d.versions[v.Name], d.crd.Status.AcceptedNames, StorageVersion(d.crd)
 	i := &catalog.Info{
 		GVK: own.kind, GVR: apischema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: names.Plural},
 		ListKind: names.ListKind, Singular: names.Singular, Short: names.ShortNames, Categories: names.Categories,
 		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, Verbs: verbs, JSONOnly: true,
-		StorageName: crd.Spec.Group + "/" + names.Plural, StorageVersion: StorageVersion(crd), StoredAsJSON: true,
+		StorageName: crd.Spec.Group + "/" + names.Plural, StorageVersion: storage, StoredAsJSON: true,
 		AnyFinalizer: true, Generations: true, HasSpec: true, Complete: true,
 
 		New:           func() runtime.Object { return own.New() },
@@ -75,6 +75,14 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 		PrepareUpdate: func(catalog.Object, catalog.Object) {},
 		Normalized:    own.normalized,
 		Epoch:         func() uint64 { return own.current().epoch },
+		Converts:      own.resource.Converts,
+		Convert: func(ctx context.Context, o catalog.Object) (catalog.Object, error) {
+			return erase(own.converted(ctx, o.(*Object)))
+		},
+		AsStored: func(message []byte) (catalog.Object, error) { return erase(own.asStored(message)) },
+		ToStorage: func(ctx context.Context, o catalog.Object) (catalog.Object, error) {
+			return erase(own.resource.toStorage(ctx, o.(*Object), storage))
+		},
 		Changed: func(new, old catalog.Object) bool {
 			return changed(new.(*Object), old.(*Object), own.Schema().HasStatus())
 		},
@@ -104,6 +112,14 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 	}
 	i.Columns = columns(v, own)
 	return i
+}
+
+// erase returns an object without its type; nil with an error.
+func erase(o *Object, err error) (catalog.Object, error) {
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // selectable reports whether a version declares that its objects can be selected by a path.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
@@ -22,6 +23,7 @@ type Object struct {
 	metav1.ObjectMeta
 
 	version  *Version
+	in       string                  // the name of the version that the content is in: another than that of version only while it is read from the store
 	sentKind string                  // the kind that a client has sent, which validation compares; empty if it sent none
 	epoch    uint64                  // of the schema by which the object was last pruned and got its defaults; 0 if it was not
 	content  atomic.Pointer[content] // nil is an object without other fields
@@ -34,15 +36,20 @@ type content struct {
 	fields map[string]any
 }
 
-// The fields of the message in which custom objects are kept: the metadata, as in the messages of all other kinds, and the JSON of everything else.
+// The fields of the message in which custom objects are kept: the metadata, as in the messages of all other kinds, the JSON of everything else, and the
+// name of the version that they are in, which is left out if it is Resource.first.
 const (
 	metadataField = 1
 	contentField  = 2
+	versionField  = 3
 )
 
 var noContent = []byte("{}")
 
 var errMalformed = errors.New("malformed message of a custom object")
+
+// StoredVersion returns the name of the version that the object is in, or in which it is to be stored.
+func (o *Object) StoredVersion() string { return o.in }
 
 // Version returns the version of the definition in which the object is.
 func (o *Object) Version() *Version { return o.version }
@@ -96,7 +103,7 @@ func (o *Object) JSON() ([]byte, error) {
 // DeepCopyObject returns a copy of the object. The content, which then has JSON, is shared.
 func (o *Object) DeepCopyObject() runtime.Object {
 	_, _ = o.JSON() // what was decoded from JSON can be encoded
-	c := &Object{TypeMeta: o.TypeMeta, version: o.version, sentKind: o.sentKind, epoch: o.epoch}
+	c := &Object{TypeMeta: o.TypeMeta, version: o.version, in: o.in, sentKind: o.sentKind, epoch: o.epoch}
 	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.content.Store(o.content.Load())
 	return c
@@ -108,7 +115,19 @@ func (o *Object) Size() int {
 	if err != nil {
 		return 0
 	}
-	return fieldSize(o.ObjectMeta.Size()) + fieldSize(len(encoded))
+	size := fieldSize(o.ObjectMeta.Size()) + fieldSize(len(encoded))
+	if in := o.writtenVersion(); in != "" {
+		size += fieldSize(len(in))
+	}
+	return size
+}
+
+// writtenVersion returns the version that the object's message names; empty if it names none.
+func (o *Object) writtenVersion() string {
+	if o.version == nil || o.in == o.version.resource.first {
+		return ""
+	}
+	return o.in
 }
 
 // Marshal returns the object's message.
@@ -117,8 +136,12 @@ func (o *Object) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	metadata := o.ObjectMeta.Size()
-	b := make([]byte, 0, fieldSize(metadata)+fieldSize(len(encoded)))
+	metadata, in := o.ObjectMeta.Size(), o.writtenVersion()
+	size := fieldSize(metadata) + fieldSize(len(encoded))
+	if in != "" {
+		size += fieldSize(len(in))
+	}
+	b := make([]byte, 0, size)
 	b = binary.AppendUvarint(append(b, metadataField<<3|2), uint64(metadata))
 	start := len(b)
 	b = b[:start+metadata]
@@ -126,7 +149,11 @@ func (o *Object) Marshal() ([]byte, error) {
 		return nil, err
 	}
 	b = binary.AppendUvarint(append(b, contentField<<3|2), uint64(len(encoded)))
-	return append(b, encoded...), nil
+	b = append(b, encoded...)
+	if in != "" {
+		b = append(binary.AppendUvarint(append(b, versionField<<3|2), uint64(len(in))), in...)
+	}
+	return b, nil
 }
 
 // MarshalTo writes the object's message to the beginning of b.
@@ -155,6 +182,9 @@ func (o *Object) Unmarshal(message []byte) error {
 	o.ObjectMeta = metav1.ObjectMeta{}
 	o.content.Store(nil)
 	o.epoch = 0
+	if o.in = ""; o.version != nil {
+		o.in = o.version.resource.first
+	}
 	return eachField(message, func(field uint64, value []byte) error {
 		switch field {
 		case metadataField: // it may occur twice: protobuf merges both
@@ -163,6 +193,8 @@ func (o *Object) Unmarshal(message []byte) error {
 			if len(value) > len(noContent) {
 				o.content.Store(&content{json: value})
 			}
+		case versionField:
+			o.in = string(value)
 		}
 		return nil
 	})
@@ -235,6 +267,7 @@ func (o *Object) UnmarshalStored(value []byte) error {
 			return err
 		}
 	}
+	o.in = storedVersion(root["apiVersion"])
 	for _, name := range []string{"apiVersion", "kind", "metadata"} {
 		delete(root, name)
 	}
@@ -252,6 +285,15 @@ func (o *Object) UnmarshalStored(value []byte) error {
 	}
 	o.content.Store(&content{json: encoded})
 	return nil
+}
+
+// storedVersion returns the name of the version in the JSON of an apiVersion; empty if it has none.
+func storedVersion(apiVersion []byte) string {
+	var text string
+	if json.Unmarshal(apiVersion, &text) != nil {
+		return ""
+	}
+	return text[strings.LastIndexByte(text, '/')+1:]
 }
 
 // unmarshalStoredMetadata decodes stored metadata. What is malformed in it, as objects of old servers may be, is dropped.

@@ -59,7 +59,7 @@ func text(t testing.TB, obj any) string {
 
 // TestObject takes an object through its forms: what a client sends, the message in the cache, and the JSON in the store.
 func TestObject(t *testing.T) {
-	info := custom.NewResource(definition(t, widgetSchema)).StoredInfo()
+	info := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo()
 	obj := decode(t, info, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"ns","labels":{"x":"y"}},"spec":{"name":"<b>","other":1}}`)
 	const want = `{"metadata":{"name":"a","namespace":"ns","labels":{"x":"y"}},"spec":{"name":"\u003cb\u003e","size":3}}`
 	if got := text(t, obj); got != want {
@@ -94,7 +94,7 @@ func TestObject(t *testing.T) {
 
 // TestObjectWithoutFields has nothing but metadata.
 func TestObjectWithoutFields(t *testing.T) {
-	info := custom.NewResource(definition(t, `{"type":"object"}`)).StoredInfo()
+	info := custom.NewResource(definition(t, `{"type":"object"}`), nil).StoredInfo()
 	obj := decode(t, info, `{"metadata":{"name":"a"}}`)
 	message, err := obj.Marshal()
 	if err != nil {
@@ -108,7 +108,7 @@ func TestObjectWithoutFields(t *testing.T) {
 
 // TestMalformedStoredMetadata reads what a server of long ago has stored: what is malformed in the metadata is dropped.
 func TestMalformedStoredMetadata(t *testing.T) {
-	obj := custom.NewResource(definition(t, widgetSchema)).StoredInfo().New().(*custom.Object)
+	obj := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo().New().(*custom.Object)
 	if err := obj.UnmarshalStored([]byte(`{"metadata":{"name":"a","labels":{"x":1,"y":"z"}},"spec":{}}`)); err != nil || obj.Name != "a" || len(obj.Labels) > 0 {
 		t.Errorf("%+v, %v", obj.ObjectMeta, err)
 	}
@@ -119,7 +119,7 @@ func TestMalformedStoredMetadata(t *testing.T) {
 
 // TestUnmarshalStrict reports duplicate and unknown fields, wherever they are.
 func TestUnmarshalStrict(t *testing.T) {
-	obj := custom.NewResource(definition(t, widgetSchema)).StoredInfo().New().(*custom.Object)
+	obj := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo().New().(*custom.Object)
 	problems, err := obj.UnmarshalStrict([]byte(`{"metadata":{"name":"a","no":1},"spec":{"size":1,"size":2,"no":1},"no":1}`))
 	var texts []string
 	for _, p := range problems {
@@ -133,7 +133,7 @@ func TestUnmarshalStrict(t *testing.T) {
 
 // TestCopiesAreIndependent changes an object and its copy: neither sees the other's change.
 func TestCopiesAreIndependent(t *testing.T) {
-	info := custom.NewResource(definition(t, widgetSchema)).StoredInfo()
+	info := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo()
 	obj := decode(t, info, `{"metadata":{"name":"a"},"spec":{"size":1},"status":{"phase":"old"}}`)
 	copied := obj.DeepCopyObject().(*custom.Object)
 	info.ZeroStatus(copied)
@@ -149,7 +149,7 @@ func TestCopiesAreIndependent(t *testing.T) {
 
 // TestConcurrentReads reads one object from many goroutines, for the race detector.
 func TestConcurrentReads(t *testing.T) {
-	info := custom.NewResource(definition(t, widgetSchema)).StoredInfo()
+	info := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo()
 	message, err := decode(t, info, `{"metadata":{"name":"a"},"spec":{"size":1}}`).Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestConcurrentReads(t *testing.T) {
 // TestEpochs says which schemas make the same of an object: those that are equal, over versions and over changes of a definition.
 func TestEpochs(t *testing.T) {
 	other := strings.Replace(widgetSchema, `"default":3`, `"default":4`, 1)
-	r := custom.NewResource(definition(t, widgetSchema, widgetSchema, other))
+	r := custom.NewResource(definition(t, widgetSchema, widgetSchema, other), nil)
 	epochs := func() (all []uint64) {
 		for _, info := range r.Infos() {
 			all = append(all, info.Epoch())
@@ -193,18 +193,18 @@ func TestEpochs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Update(definition(t, strings.Replace(widgetSchema, `"name":{"type":"string"}`, `"more":{"type":"boolean","default":true}`, 1)))
-	normalized, err := infos[0].Normalized(message)
-	if err != nil {
-		t.Fatal(err)
+	epoch, normalized, err := infos[0].Normalized(t.Context(), [][]byte{message})
+	if err != nil || epoch != infos[0].Epoch() {
+		t.Fatal(epoch, err)
 	}
-	if content, _ := custom.ContentOf(normalized); string(content) != `{"spec":{"more":true,"size":3}}` || infos[0].Epoch() == before[0] {
+	if content, _ := custom.ContentOf(normalized[0]); string(content) != `{"spec":{"more":true,"size":3}}` || infos[0].Epoch() == before[0] {
 		t.Errorf("content %s of epoch %d", content, infos[0].Epoch())
 	}
 }
 
 // TestGenerations says which changes raise the generation.
 func TestGenerations(t *testing.T) {
-	info := custom.NewResource(definition(t, widgetSchema)).StoredInfo()
+	info := custom.NewResource(definition(t, widgetSchema), nil).StoredInfo()
 	old := decode(t, info, `{"metadata":{"name":"a","namespace":"ns"},"spec":{"size":1},"status":{"phase":"old"}}`)
 	old.Generation = 5
 	for change, want := range map[string]int64{
@@ -233,7 +233,7 @@ func TestGenerations(t *testing.T) {
 func TestInfos(t *testing.T) {
 	crd := definition(t, widgetSchema, widgetSchema)
 	crd.Spec.Versions[0].Deprecated = true
-	r := custom.NewResource(crd)
+	r := custom.NewResource(crd, nil)
 	infos := r.Infos()
 	if len(infos) != 2 || infos[0].Deprecated != "example.com/v1 Widget is deprecated; use example.com/v2 Widget" || infos[1].Deprecated != "" {
 		t.Errorf("%d versions, deprecated %q", len(infos), infos[0].Deprecated)

@@ -15,7 +15,10 @@ import (
 
 // Resource is a custom resource as its definition describes it now. Objects, declarations and caches refer to it, and so follow the definition.
 type Resource struct {
-	definition atomic.Pointer[definition]
+	definition   atomic.Pointer[definition]
+	newConverter NewConverter // nil: objects of all versions have the same content, whatever the definition says
+	// first is the version in which objects were stored when the resource was made: messages of objects in it do not name it.
+	first string
 }
 
 // definition is one state of a CustomResourceDefinition. It is immutable.
@@ -23,6 +26,10 @@ type definition struct {
 	crd      *apiextensionsv1.CustomResourceDefinition // without the schemas of its versions, which are large when decoded
 	versions map[string]*Version
 	fields   []string // the paths by which objects of any version can be selected, in the order of cache.Item.Fields
+	// converter converts objects between versions; nil if they have the same content in all of them. webhook is a digest of what it was made of, and
+	// conversion one of all that its results depend on.
+	converter           Converter
+	webhook, conversion [sha256.Size]byte
 }
 
 // Version is one version of a custom resource, as a definition described it.
@@ -39,9 +46,10 @@ type Version struct {
 // epochs counts the forms that were made in this process, so that none is taken for another.
 var epochs atomic.Uint64
 
-// NewResource returns the resource of a definition that has passed validation and whose names are accepted.
-func NewResource(crd *apiextensionsv1.CustomResourceDefinition) *Resource {
-	r := &Resource{}
+// NewResource returns the resource of a definition that has passed validation and whose names are accepted. Objects are converted by what newConverter
+// returns, if it is not nil and the definition names a webhook.
+func NewResource(crd *apiextensionsv1.CustomResourceDefinition, newConverter NewConverter) *Resource {
+	r := &Resource{newConverter: newConverter, first: StorageVersion(crd)}
 	r.Update(crd)
 	return r
 }
@@ -50,6 +58,7 @@ func NewResource(crd *apiextensionsv1.CustomResourceDefinition) *Resource {
 func (r *Resource) Update(crd *apiextensionsv1.CustomResourceDefinition) {
 	old := r.definition.Load()
 	d := &definition{crd: withoutSchemas(crd), versions: make(map[string]*Version, len(crd.Spec.Versions))}
+	r.addConverter(d, crd, old)
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
 		d.versions[v.Name] = r.newVersion(crd, v, d, old)
@@ -60,6 +69,9 @@ func (r *Resource) Update(crd *apiextensionsv1.CustomResourceDefinition) {
 		}
 	}
 	r.definition.Store(d)
+	if old != nil && old.converter != nil && old.converter != d.converter {
+		old.converter.Close()
+	}
 }
 
 // withoutSchemas returns a copy of a definition without the schemas of its versions.
@@ -78,6 +90,9 @@ func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextension
 func (r *Resource) newVersion(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, d, old *definition) *Version {
 	made := &Version{resource: r, kind: apischema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Status.AcceptedNames.Kind}}
 	made.digest, made.form = digests(crd, v)
+	if d.converter != nil { // each version has other content, which also depends on the version that is stored
+		made.form = sha256.Sum256(slices.Concat(made.form[:], d.conversion[:], []byte(v.Name)))
+	}
 	if old != nil {
 		if before := old.versions[v.Name]; before != nil && before.kind == made.kind && before.digest == made.digest {
 			made.schema = before.schema
@@ -178,8 +193,11 @@ func (v *Version) PreservesUnknownFields() bool {
 // Kind returns the kind of the version's objects.
 func (v *Version) Kind() apischema.GroupVersionKind { return v.kind }
 
+// First reports whether it is the version in which objects were stored when the resource was made.
+func (v *Version) First() bool { return v.kind.Version == v.resource.first }
+
 // New returns an empty object of the version.
-func (v *Version) New() *Object { return &Object{version: v} }
+func (v *Version) New() *Object { return &Object{version: v, in: v.kind.Version} }
 
 // prune removes the fields from decoded JSON that the schema does not have.
 func (v *Version) prune(root map[string]any, report bool) ([]string, error) {
@@ -187,36 +205,26 @@ func (v *Version) prune(root map[string]any, report bool) ([]string, error) {
 }
 
 // setDefaults brings an object into the form that today's schema gives it: pruned, if it is from the store, and with defaults.
-func (v *Version) setDefaults(o *Object) error {
-	now := v.current()
-	if o.epoch == now.epoch {
+func (v *Version) setDefaults(o *Object) error { return v.current().complete(o) }
+
+// complete is setDefaults by the schema of this state of the definition.
+func (v *Version) complete(o *Object) error {
+	if o.epoch == v.epoch {
 		return nil
 	}
 	fields, stored, err := o.ownFields()
 	if err != nil {
 		return err
 	}
-	if now.used.Store(true); stored {
-		if err := now.schema.PruneStored(fields); err != nil {
+	if v.used.Store(true); stored {
+		if err := v.schema.PruneStored(fields); err != nil {
 			return err
 		}
 	}
-	if err := now.schema.Default(fields); err != nil {
+	if err := v.schema.Default(fields); err != nil {
 		return err
 	}
 	o.SetFields(fields)
-	o.epoch = now.epoch
+	o.epoch = v.epoch
 	return nil
-}
-
-// normalized returns the message of a stored object as today's schema has it.
-func (v *Version) normalized(message []byte) ([]byte, error) {
-	o := v.New()
-	if err := o.Unmarshal(message); err != nil {
-		return nil, err
-	}
-	if err := v.setDefaults(o); err != nil {
-		return nil, err
-	}
-	return o.Marshal()
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxBody bounds the body of an answer.
+	// maxBody bounds the body of an answer, unless the caller has another bound.
 	maxBody = 3 << 20
 	// maxErrorText bounds what an error shows of the body of an answer.
 	maxErrorText = 2048
@@ -33,6 +33,11 @@ const (
 
 // Post sends a body in parts to a path of the endpoint, and returns the body of the answer. The context must have a deadline, which the server is told.
 func (e *Endpoint) Post(ctx context.Context, urlPath string, body [2][]byte) ([]byte, error) {
+	return e.PostUpTo(ctx, urlPath, body, maxBody)
+}
+
+// PostUpTo is Post for an answer of at most the given size.
+func (e *Endpoint) PostUpTo(ctx context.Context, urlPath string, body [2][]byte, maxAnswer int) ([]byte, error) {
 	transport, err := e.transport()
 	if err != nil {
 		return nil, err
@@ -40,7 +45,7 @@ func (e *Endpoint) Post(ctx context.Context, urlPath string, body [2][]byte) ([]
 	defer e.done()
 	u := &url.URL{Scheme: "https", Host: e.host, Path: urlPath, RawQuery: timeoutParameter(ctx)}
 	for try := 1; ; try++ {
-		answer, wait, err := e.post(ctx, transport, u, body)
+		answer, wait, err := e.post(ctx, transport, u, body, maxAnswer)
 		if err == nil || wait < 0 || try == maxTries || sleep(ctx, wait) != nil {
 			return answer, err
 		}
@@ -75,18 +80,18 @@ func sleep(ctx context.Context, wait time.Duration) error {
 }
 
 // post sends the body once. If the server wants it to be sent again later, wait is how long to wait, otherwise negative.
-func (e *Endpoint) post(ctx context.Context, transport *http.Transport, u *url.URL, body [2][]byte) (answer []byte, wait time.Duration, err error) {
+func (e *Endpoint) post(ctx context.Context, transport *http.Transport, u *url.URL, body [2][]byte, maxAnswer int) (answer []byte, wait time.Duration, err error) {
 	response, err := e.send(ctx, transport, u, body)
 	if err != nil {
 		return nil, -1, &url.Error{Op: "Post", URL: u.String(), Err: err}
 	}
 	defer response.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+	answer, err = io.ReadAll(io.LimitReader(response.Body, int64(maxAnswer)+1))
 	switch {
 	case err != nil:
 		return nil, -1, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
-	case len(answer) > maxBody:
-		return nil, -1, fmt.Errorf("the response body is larger than %d bytes", maxBody)
+	case len(answer) > maxAnswer:
+		return nil, -1, fmt.Errorf("the response body is larger than %d bytes", maxAnswer)
 	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
 		return nil, retryAfter(response), responseError(response, answer)
 	case len(answer) == 0:

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -134,9 +135,16 @@ type EditInfo struct {
 // ScaleInfo is a Scale with its type erased.
 type ScaleInfo struct {
 	Path []string // of the replicas in the object
-	Get  func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus, error)
-	Set  func(obj Object, replicas int32) error
+	// Get returns UnsetReplicas for an object that has none.
+	Get func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus, error)
+	Set func(obj Object, replicas int32) error
+
+	// What is said of an object without replicas to those who read its scale, and to those who write it and set none; nil where objects always have some.
+	ErrMissing, ErrEmpty error
 }
+
+// UnsetReplicas is what the scale of an object without replicas has for them until somebody sets some.
+const UnsetReplicas int32 = math.MinInt32
 
 // FieldInfo is a Field with its type erased.
 type FieldInfo struct {

@@ -63,6 +63,9 @@ func (rq *Request) getScale() error {
 	if err != nil {
 		return err
 	}
+	if scale.Spec.Replicas == catalog.UnsetReplicas {
+		return apierrors.NewInternalError(rq.Endpoint.Info.Stored.Scale.ErrMissing)
+	}
 	if accept.Shape == codec.AsTable {
 		return rq.sendScaleTable(scale)
 	}
@@ -180,6 +183,9 @@ func (rq *Request) withScale(ctx context.Context, current catalog.Object, change
 	attributes := rq.AdmissionAttributes(admission.Update, scale, live, opts.DryRun)
 	if err := rq.API.Admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
+	}
+	if scale.Spec.Replicas == catalog.UnsetReplicas {
+		return nil, apierrors.NewBadRequest(rq.Endpoint.Info.Stored.Scale.ErrEmpty.Error())
 	}
 	if errs := validateScale(scale); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)

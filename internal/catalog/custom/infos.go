@@ -235,19 +235,22 @@ func deprecationWarning(crd *apiextensionsv1.CustomResourceDefinition, v *apiext
 // scaleInfo returns the scale subresource that finds its values at the given paths.
 func scaleInfo(paths *schema.ScalePaths) *catalog.ScaleInfo {
 	return &catalog.ScaleInfo{
-		Path: paths.Replicas(),
+		Path: paths.Replicas(), ErrMissing: paths.ErrMissing(), ErrEmpty: paths.ErrEmpty(),
 		Get: func(o catalog.Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus, error) {
 			scale, found, err := paths.Scale(o.(*Object).Fields())
-			if err == nil && !found {
-				err = paths.ErrMissing()
-			}
 			if err != nil {
 				return autoscalingv1.ScaleSpec{}, autoscalingv1.ScaleStatus{}, err
+			}
+			if !found {
+				scale.Spec.Replicas = catalog.UnsetReplicas
 			}
 			return scale.Spec, scale.Status, nil
 		},
 		Set: func(o catalog.Object, replicas int32) error {
 			fields := runtime.DeepCopyJSON(o.(*Object).Fields())
+			if fields == nil {
+				fields = map[string]any{} // the object has metadata only
+			}
 			if err := paths.SetReplicas(fields, replicas); err != nil {
 				return err
 			}

@@ -11,10 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// UnsetReplicas is what a Scale that is to be updated has for replicas while the object has none. An update that leaves it there is refused
-// with ScalePaths.ErrEmpty.
-const UnsetReplicas int32 = math.MinInt32
-
 // ScalePaths are where in an object the scale subresource finds its values.
 type ScalePaths struct {
 	specPath string // as the definition writes it

@@ -161,7 +161,7 @@ type sharedMetadata struct {
 // Resource implements metadata.Interface.
 func (m sharedMetadata) Resource(resource schema.GroupVersionResource) metadata.Getter {
 	remote := m.Interface.Resource(resource)
-	if _, shared := m.reads.kinds[resource]; !shared {
+	if !m.reads.view.Shares(resource) {
 		return remote
 	}
 	return sharedMetadataResource{ResourceInterface: remote, getter: remote, reads: m.reads, what: Shared{Resource: resource, MetadataOnly: true}}

@@ -27,6 +27,9 @@ type View interface {
 	// Kinds returns the resources that List and Watch serve, with the kinds of their objects.
 	Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind
 
+	// Shares reports whether List and Watch serve a resource now: custom resources come and go.
+	Shares(schema.GroupVersionResource) bool
+
 	// List returns objects that are shared with all other readers: nobody may change them. The user must be allowed to
 	// list them. Options mean the same as over HTTP.
 	List(ctx context.Context, what Shared, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error)

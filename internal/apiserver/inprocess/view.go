@@ -62,11 +62,20 @@ func (v view) PutSpan(s journey.Span) {
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for gvr, end := range v.server.API.Served().Endpoints {
-		if end.Registry != nil && verbs.Offers(end.Info.Verbs, "watch") {
+		if shares(end) {
 			kinds[gvr] = end.Info.GVK
 		}
 	}
 	return kinds
+}
+
+// Shares reports whether a resource can be listed and watched as shared objects.
+func (v view) Shares(resource schema.GroupVersionResource) bool {
+	return shares(v.server.API.Served().Endpoints[resource])
+}
+
+func shares(end *verbs.Endpoint) bool {
+	return end != nil && end.Registry != nil && verbs.Offers(end.Info.Verbs, "watch")
 }
 
 // List returns shared objects of the cache, which the caller must not change.

@@ -7,14 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"skiff/internal/client"
@@ -22,6 +19,7 @@ import (
 )
 
 const (
+	loopName = "garbage-collector-controller"
 	// workers is how many objects are reconciled at a time.
 	workers = 20
 	// rediscover is how often the collector asks which resources the API server has at least, and how long it waits for the informer of a new one to
@@ -33,13 +31,10 @@ const (
 	retryDiscovery = time.Second
 )
 
-// definers are the resources whose objects decide which resources there are.
-var definers = []schema.GroupResource{{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, {Group: "apiregistration.k8s.io", Resource: "apiservices"}}
-
 // New returns the loop. It reconciles uids, not keys, and has a queue of its own.
 func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
-		Name:           "garbage-collector-controller",
+		Name:           loopName,
 		ServiceAccount: "generic-garbage-collector",
 		Workers:        1,
 		Run: func(ctx context.Context, do controller.Do) {
@@ -64,13 +59,6 @@ type collector struct {
 	monitors map[schema.GroupVersionResource]*monitor
 	defined  chan struct{} // has a value if an object of definers has changed since discovery
 	running  sync.WaitGroup
-}
-
-// monitor feeds the objects of one resource into the graph.
-type monitor struct {
-	kind   *kind
-	stop   context.CancelFunc
-	synced <-chan struct{} // closed when the graph has all objects of the informer's first list
 }
 
 func newCollector(deps controller.Deps) *collector {
@@ -178,62 +166,6 @@ func (c *collector) locked(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	do()
-}
-
-// startMonitor feeds the objects of a resource into the graph.
-func (c *collector) startMonitor(ctx context.Context, k *kind) *monitor {
-	informer := c.client.MetadataInformers(client.InformerOptions{}).ForResource(k.resource).Informer()
-	ctx, stop := context.WithCancel(ctx)
-	if err := informer.SetTransform(trim); err != nil {
-		panic("failed to set the transform of a new informer: " + err.Error())
-	}
-	// Nothing may enter the graph after the kind has been removed from it.
-	change := func(change func(*kind, *metav1.PartialObjectMetadata), obj any) {
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			c.locked(func() {
-				if ctx.Err() == nil {
-					change(k, m)
-				}
-			})
-		}
-	}
-	defines := slices.Contains(definers, k.resource.GroupResource())
-	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { change(c.graph.observe, obj) },
-		UpdateFunc: func(before, after any) {
-			if defines { // a new one is served when it is updated to say so
-				c.announceDefinition()
-			}
-			if before.(metav1.Object).GetUID() != after.(metav1.Object).GetUID() {
-				change(c.graph.deleted, before) // the object was replaced by another of its name between two lists
-			}
-			change(c.graph.observe, after)
-		},
-		DeleteFunc: func(obj any) {
-			if defines {
-				c.announceDefinition()
-			}
-			change(c.graph.deleted, obj)
-		},
-	})
-	if err != nil {
-		panic("failed to add a handler to a new informer: " + err.Error())
-	}
-	c.running.Go(func() { informer.RunWithContext(ctx) })
-	return &monitor{kind: k, stop: stop, synced: registered.HasSyncedChecker().Done()}
-}
-
-// trim returns the part of an object's metadata that the graph needs. Its argument is shared and is not changed.
-func trim(obj any) (any, error) {
-	m, ok := obj.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return obj, nil
-	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers}}, nil
 }
 
 // processNext reconciles the next uid, and reports whether there may be more.

@@ -32,7 +32,9 @@ func (allKindsView) Kinds() map[schema.GroupVersionResource]schema.GroupVersionK
 	return kinds
 }
 
-func (v allKindsView) Shares(resource schema.GroupVersionResource) bool { return v.Kinds()[resource].Kind != "" }
+func (v allKindsView) Shares(resource schema.GroupVersionResource) bool {
+	return v.Kinds()[resource].Kind != ""
+}
 
 func (allKindsView) List(context.Context, Shared, metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
 	return nil, metav1.ListMeta{}, nil

@@ -2,12 +2,13 @@
 # Builds programs that others wrote, from their modules, has each do its work in pods of a fresh `skiff up`, and writes docs/operators.md.
 #   test/operators/run.sh [NAME...]           all programs if none is named
 #   test/operators/run.sh --build [NAME...]   only builds them
+#   test/operators/run.sh --document          only writes docs/operators.md, from the results that are there
 # Needs root, bin/skiff, bin/kubectl and build/images (`make operators` makes them). What became of each is kept in results/NAME.txt; docs/operators.md is written from all of those.
 # Modules are copied, built and kept in $OPERATORS (../operators); logs of the last run are in $OPERATORS/log/NAME. What is built is not built again.
 #
 # A program is a folder NAME beside this file, with
-#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", and does="what it is, in a few words". It may define prepare(), which runs in the copy of the module before it is built,
-#               to change its go.mod, say.
+#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", does="what it is, in a few words", and nodes=, if more than 1. It may define prepare(), which runs in the copy of the module
+#               before it is built, to change its go.mod, say.
 #   build.sh    only if `go build` of the packages is not enough: runs in the copy of the module, with $bin where the programs are to be put.
 #   work.sh     makes the images, applies the program's own manifests and has it do its work; fails if anything is not as it should be. See lib.sh for what it can call.
 #   kustomization.yaml   if there: what lib.sh's `install` applies. Its resources are files of the module, below `source/`.
@@ -19,6 +20,7 @@ mkdir -p "${OPERATORS:-$repo/../operators}"; operators=$(cd "${OPERATORS:-$repo/
 
 main() {
   local only_build= failed=
+  [ "${1:-}" != --document ] || { document; exit; }
   [ "${1:-}" != --build ] || { only_build=yes; shift; }
   [ $# -gt 0 ] || { cd "$here"; set -- $(ls -d */program); set -- "${@%/program}"; }
   for name; do
@@ -37,7 +39,7 @@ main() {
 }
 
 describe() { # NAME: sets what its file `program` says
-  module= version= programs= does=
+  module= version= programs= does= nodes=1
   prepare() { :; }
   . "$here/$1/program"
   bin=$operators/bin/$1-$version source=$operators/source/$1-$version
@@ -76,7 +78,7 @@ run() { # NAME: has it do its work on a cluster of its own
   rm -rf "$log"; mkdir -p "$log"
   data=$(mktemp -d); said=$log/said; : >"$said"
   trap 'down "$name"; exit 130' INT TERM
-  if "$skiff" up --nodes 1 --name "op-$name" --data-dir "$data" --port "$(free_port)" --registry-address "127.0.0.1:$(free_port)" ${UP_FLAGS:-} >"$log/up" 2>&1; then
+  if "$skiff" up --nodes "$nodes" --name "op-$name" --data-dir "$data" --port "$(free_port)" --registry-address "127.0.0.1:$(free_port)" >"$log/up" 2>&1; then
     "$skiff" image load --data-dir "$data" "$repo/build/images/busybox.tar" >/dev/null
     mkdir "$data/work-bin"; ln -s "$kubectl" "$data/work-bin/kubectl"; ln -s "$skiff" "$data/work-bin/skiff"
     (
@@ -120,4 +122,4 @@ write_results() { # NAME RESULT SECONDS LINES
 
 document() { python3 "$here/report.py" "$here/results" >"$repo/docs/operators.md"; }
 
-main "$@"
+main "$@"; exit

@@ -105,3 +105,10 @@ wait_for 120 kubectl get validatingadmissionpolicybinding gatekeeper-k8srequired
 wait_for 60 contains "ValidatingAdmissionPolicy 'gatekeeper-k8srequiredlabels' with binding 'gatekeeper-k8srequiredlabels-all-must-have-owner' denied request: missing required label, requires all of: owner" ownerless
 say "with \`generateVAP\` it made a ValidatingAdmissionPolicy and a binding with the constraint as its parameter: the API server itself refuses"
 kubectl create namespace owned --dry-run=client -o yaml | kubectl label --local -f - owner=jan.agilebank.demo -o yaml | kubectl apply -f - >/dev/null
+
+# The machine's restart, as far as the cluster sees one.
+skiff down --data-dir "$data" --name "op-$name" >/dev/null
+skiff up --data-dir "$data" --name "op-$name" >/dev/null
+wait_for 120 contains "denied request: missing required label" ownerless
+deployed gatekeeper-system gatekeeper-controller-manager 240
+say "after \`skiff down\` and \`skiff up\` its pods run again and namespaces are refused as before"

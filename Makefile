@@ -13,7 +13,7 @@ DATA_DIR ?= /var/lib/skiff
 # What tests are run and checked with: the modules, tags and settings that bin/skiff is built with, so that nothing is compiled twice.
 TESTED := -modfile build/slim/go.mod -trimpath -tags grpcnotrace
 
-.PHONY: all skiff kubectl slim sbom up down test race fuzz lint vulnerabilities generated generate bench differential record demo bundle images e2e conformance chaos packages clean
+.PHONY: all skiff kubectl slim sbom up down test race fuzz lint vulnerabilities generated generate bench differential record demo bundle images e2e conformance operators chaos packages clean
 
 all: skiff kubectl sbom
 
@@ -112,6 +112,10 @@ e2e: all images
 # Upstream's e2e specs against a node of ours; writes docs/conformance.md. Upstream's programs are built on first use (about 25 minutes).
 conformance: all
 	test/conformance/run.sh
+
+# Programs that others wrote, built from their modules and run in pods of a cluster of ours; writes docs/operators.md. They are built on first use (about half an hour).
+operators: all images
+	test/operators/run.sh
 
 clean:
 	rm -rf bin build internal/bundle/embedded/*.zst internal/bundle/embedded/*.hash internal/bundle/embedded/made

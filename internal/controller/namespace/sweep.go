@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 
 	"skiff/internal/client"
@@ -48,7 +47,7 @@ var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 // sweep deletes all objects of a namespace. While it finds objects and all of them are deleted at once, it sweeps again a moment later, as more
 // may have been in flight. grace is how many seconds the namespace's pods may need to terminate.
 func sweep(ctx context.Context, c *client.Client, namespace string, grace int64) (r report) {
-	resources, unknown := discover(c)
+	resources, unknown := discover(ctx, c)
 	s := sweeper{api: c.Metadata(), namespace: namespace}
 	for range sweeps {
 		r = unknown
@@ -99,26 +98,6 @@ func (r *report) add(left remains, found bool) {
 	if left.count > 0 || left.err != nil {
 		r.remains = append(r.remains, left)
 	}
-}
-
-// discover returns the namespaced resources whose objects can be deleted, with their verbs. Resources whose discovery fails do not keep the
-// rest from being swept.
-func discover(c *client.Client) (map[schema.GroupVersionResource]metav1.Verbs, report) {
-	var r report
-	lists, err := c.Kubernetes().Discovery().ServerPreferredNamespacedResources()
-	r.discovery = err
-	resources := map[schema.GroupVersionResource]metav1.Verbs{}
-	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"delete"}}, lists) {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			r.parsing = err
-			continue
-		}
-		for _, resource := range list.APIResources {
-			resources[gv.WithResource(resource.Name)] = resource.Verbs
-		}
-	}
-	return resources, r
 }
 
 // sweeper deletes the objects of one namespace.

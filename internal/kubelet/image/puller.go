@@ -120,6 +120,8 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Policy != corev1.PullAlways {
 		there, err := p.options.Runtime.ImageStatus(ctx, spec)
 		switch {
+		case err != nil && ctx.Err() != nil: // it was broken off, which says nothing about the image
+			return Image{}, ctx.Err()
 		case cri.IsUnavailable(err):
 			return Image{}, err
 		case err != nil:

@@ -206,6 +206,22 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+// An inspection that was broken off, as when a volume of the pod cannot be mounted, says nothing about the image: it leaves no Event.
+func TestInspectionBrokenOff(t *testing.T) {
+	p, r, events := newPuller(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Fail("ImageStatus", status.Error(codes.Canceled, "context canceled"))
+	if _, err := p.Ensure(ctx, request("x", corev1.PullIfNotPresent)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	select {
+	case event := <-events.Events:
+		t.Errorf("an Event: %s", event)
+	default:
+	}
+}
+
 func FuzzKeyring(f *testing.F) {
 	f.Add(`{"auths": {"registry.example/team": {"auth": "YjpwYXRo"}}}`, "registry.example/team/app")
 	f.Fuzz(func(t *testing.T, config, repository string) {

@@ -93,7 +93,7 @@ run() { # NAME: has it do its work on a cluster of its own
     (
       export KUBECONFIG=$data/admin.kubeconfig PATH="$data/work-bin:$PATH" data said log bin source version name here="$here/$name" lib="$here/lib.sh"
       cd "$here"
-      exec bash -Eeuo pipefail -c '. "$lib"; . "$here/work.sh"'
+      exec timeout 20m bash -Eeuo pipefail -c '. "$lib"; . "$here/work.sh"'
     ) || result=failed
     collect
   else

@@ -7,9 +7,9 @@ applied() { wait_for 60 kubectl apply -f "$1"; } # its kind is new: discovery an
 image gatekeeper manager
 kubectl create namespace before-gatekeeper >/dev/null
 install
-deployed gatekeeper-system gatekeeper-controller-manager
+deployed gatekeeper-system gatekeeper-controller-manager 240 # the kubelet looks at a Secret that is mounted every minute or so
 deployed gatekeeper-system gatekeeper-audit
-wait_for 60 contains . kubectl get validatingwebhookconfiguration gatekeeper-validating-webhook-configuration -o 'jsonpath={.webhooks[1].clientConfig.caBundle}'
+wait_for 60 contains LS0tLS1CRUdJTi kubectl get validatingwebhookconfiguration gatekeeper-validating-webhook-configuration -o 'jsonpath={.webhooks[1].clientConfig.caBundle}'
 say "three pods of the webhook and one of the audit run; it made its own certificate and put the authority into both webhook configurations"
 
 # The demo that it comes with.

@@ -20,7 +20,7 @@ contains "STATUS: deployed" helm status sample
 contains sample helm list
 say "install --wait: the definition comes first, then the pre-install hook, the operator with its webhooks, and the post-install hook, which asks the operator"
 helm test sample --logs --timeout 120s >"$log/test"
-grep -q 'Phase: *Succeeded' "$log/test" || fail "helm test: $(tail -5 "$log/test")"
+grep -q 'Phase: *Succeeded' "$log/test" && grep -A1 'POD LOGS: sample-ready' "$log/test" | grep -qx ok || fail "helm test: $(tail -5 "$log/test")"
 say "test: the pod of the chart succeeds, and its log is shown"
 
 helm install blog "$here/site" --set version=v1alpha1 --wait >>"$log/install" 2>&1

@@ -23,6 +23,7 @@ type conversionWebhook struct {
 	mu             sync.Mutex
 	refused        string // the name of an object that it does not convert
 	change         func(object)
+	answer         func(http.ResponseWriter, object) // answers with, or instead of, a review
 }
 
 func newConversionWebhook(t *testing.T) *conversionWebhook {
@@ -54,19 +55,25 @@ func (w *conversionWebhook) serve(rw http.ResponseWriter, r *http.Request) {
 	w.calls.Add(1)
 	w.objects.Add(int64(len(review.Request.Objects)))
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	refused, change, answer := w.refused, w.change, w.answer
+	w.mu.Unlock()
 	result := object{"status": "Success"}
 	for _, o := range review.Request.Objects {
-		if o["metadata"].(object)["name"] == w.refused {
-			result = object{"status": "Failure", "message": "refused " + w.refused}
+		if o["metadata"].(object)["name"] == refused {
+			result = object{"status": "Failure", "message": "refused " + refused}
 		}
 		convert(o, review.Request.DesiredAPIVersion)
-		if w.change != nil {
-			w.change(o)
+		if change != nil {
+			change(o)
 		}
 	}
-	_ = json.NewEncoder(rw).Encode(object{"apiVersion": review.APIVersion, "kind": review.Kind,
-		"response": object{"uid": review.Request.UID, "convertedObjects": review.Request.Objects, "result": result}})
+	answered := object{"apiVersion": review.APIVersion, "kind": review.Kind,
+		"response": object{"uid": review.Request.UID, "convertedObjects": review.Request.Objects, "result": result}}
+	if answer != nil {
+		answer(rw, answered)
+		return
+	}
+	_ = json.NewEncoder(rw).Encode(answered)
 }
 
 // convert converts an object in place.
@@ -95,6 +102,13 @@ func (w *conversionWebhook) set(refused string, change func(object)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused, w.change = refused, change
+}
+
+// answerWith has a function answer in place of the webhook, which is given the right review; nil: no more.
+func (w *conversionWebhook) answerWith(answer func(http.ResponseWriter, object)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
 }
 
 // spec returns the part of a definition that names the webhook.

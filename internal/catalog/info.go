@@ -106,6 +106,15 @@ type Info struct {
 	FromStored func(Object) Object
 }
 
+// From returns an object that is stored, or is in another version of the kind, in the version of this Info. The conversion webhook of a custom resource is
+// called in the context.
+func (i *Info) From(ctx context.Context, obj Object) (Object, error) {
+	if i.Convert != nil && i.Converts() {
+		return i.Convert(ctx, obj)
+	}
+	return i.FromStored(obj), nil
+}
+
 // ConversionError says that an object could not be converted between versions of its kind.
 type ConversionError struct{ Err error }
 

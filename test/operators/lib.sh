@@ -26,6 +26,9 @@ image() {
   rm -rf "$dir"
 }
 
+# built NAME: the folder with the programs of another program, which this one's `needs` names.
+built() { ls -d "${bin%/*}/$1"-*; }
+
 # install [KUBECTL-APPLY-FLAG...]: applies kustomization.yaml of the program's folder, whose resources are files of the module, below source/.
 install() { manifests | kubectl apply --server-side --force-conflicts "$@" -f - >"$log/install"; }
 

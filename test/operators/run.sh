@@ -7,8 +7,10 @@
 # Modules are copied, built and kept in $OPERATORS (../operators); logs of the last run are in $OPERATORS/log/NAME. What is built is not built again.
 #
 # A program is a folder NAME beside this file, with
-#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", does="what it is, in a few words", and nodes=, if more than 1. It may define prepare(), which runs in the copy of the module
-#               before it is built, to change its go.mod, say.
+#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", does="what it is, in a few words", nodes=, if more than 1, and
+#               needs="NAME...", if other programs of these are to be built first, which work.sh finds by `built`. It may define prepare(), which runs in the copy of the module before it is
+#               built, to change its go.mod, say.
+#   go.mod      only if the module is ours: it is in the folder itself.
 #   build.sh    only if `go build` of the packages is not enough: runs in the copy of the module, with $bin where the programs are to be put.
 #   work.sh     makes the images, applies the program's own manifests and has it do its work; fails if anything is not as it should be. See lib.sh for what it can call.
 #   kustomization.yaml   if there: what lib.sh's `install` applies. Its resources are files of the module, below `source/`.
@@ -39,7 +41,7 @@ main() {
 }
 
 describe() { # NAME: sets what its file `program` says
-  module= version= programs= does= nodes=1
+  module= version= programs= does= nodes=1 needs=
   prepare() { :; }
   . "$here/$1/program"
   bin=$operators/bin/$1-$version source=$operators/source/$1-$version
@@ -52,10 +54,17 @@ retry() { # CMD...: the proxy refuses those who hurry
 
 build() { # NAME: its programs in $bin, from a copy of its module in $source that is a main module, so that its replace lines hold
   describe "$1"
-  [ ! -e "$bin/made" ] || return 0
-  echo "run.sh: building $1 from $module@$version" >&2
   local dir
-  dir=$(cd / && GOFLAGS=-mod=mod retry $go mod download -json "$module@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  for dir in $needs; do ( build "$dir" ) || exit 1; done
+  if [ -e "$here/$1/go.mod" ]; then
+    dir=$here/$1
+    [ ! -e "$bin/made" ] || [ -n "$(find "$dir" -newer "$bin/made" \( -name '*.go' -o -name 'go.*' \))" ] || return 0
+    echo "run.sh: building $1" >&2
+  else
+    [ ! -e "$bin/made" ] || return 0
+    echo "run.sh: building $1 from $module@$version" >&2
+    dir=$(cd / && GOFLAGS=-mod=mod retry $go mod download -json "$module@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  fi
   [ -n "$dir" ] || { echo "run.sh: $module@$version cannot be downloaded" >&2; exit 1; }
   rm -rf "$source" "$bin"; mkdir -p "$(dirname "$source")" "$bin"
   cp -r "$dir" "$source"; chmod -R u+w "$source"

@@ -133,19 +133,20 @@ func (w *webhook) call(ctx context.Context, objects []*custom.Object, encoded []
 	took := time.Since(start)
 	w.metrics.called(w.definition, from.Version, to.Kind().Version, took, failure, err)
 	record(ctx, call{definition: w.definition, from: from.Version, to: to.Kind().Version, objects: len(objects), start: start, took: took, err: err})
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && ctx.Err() == nil {
 		w.log.Warn("failed to convert custom objects by webhook", "definition", w.definition, "from", from.Version, "to", to.Kind().Version, "objects", len(objects), "err", err)
 	}
 	return converted, err
 }
 
-// failedError returns the error of a failed call. What the answer itself says is worded already.
+// failedError returns the error of a failed call. What the answer itself says is worded already. A Status that the webhook answered with is not the one that
+// the client is to get, so only its text is kept.
 func failedError(from schema.GroupVersionKind, err error) error {
 	var answer *answerError
 	if errors.As(err, &answer) {
 		return fmt.Errorf("conversion webhook for %v %w", from, err)
 	}
-	return fmt.Errorf("conversion webhook for %v failed: %w", from, err)
+	return fmt.Errorf("conversion webhook for %v failed: %v", from, err)
 }
 
 // review sends a review, and returns the objects of the answer. failure is what metrics call the error.

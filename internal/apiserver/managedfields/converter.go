@@ -1,6 +1,7 @@
 package managedfields
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,6 +13,7 @@ import (
 
 // converter converts between the versions in which one kind is served. It is the part of a scheme that the library needs.
 type converter struct {
+	ctx   context.Context // in which conversion webhooks are called: the library passes none
 	infos map[schema.GroupVersion]*catalog.Info
 }
 
@@ -58,7 +60,10 @@ func (f *converter) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 	if err != nil {
 		return nil, err
 	}
-	out := wanted.FromStored(source.ToStored(in.(catalog.Object)))
+	out, err := wanted.From(f.ctx, source.ToStored(in.(catalog.Object)))
+	if err != nil {
+		return nil, err
+	}
 	out.GetObjectKind().SetGroupVersionKind(wanted.GVK)
 	return out, nil
 }

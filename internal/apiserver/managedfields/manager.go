@@ -1,6 +1,7 @@
 package managedfields
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -22,28 +23,35 @@ type Manager struct {
 	fields      *managedfields.FieldManager
 	new         func() catalog.Object
 	kind        func() *kind
+	in          func(context.Context) (*managedfields.FieldManager, error) // fields, with conversions in a context
+	converts    func() bool                                                // whether a webhook converts between versions now; nil: never
 }
 
 // New returns the manager for writes through a resource's main endpoint (subresource "") or one of its subresources. related are the other
 // resources that serve the same objects, whose versions managed fields may have.
 func New(info *catalog.Info, subresource string, related []*catalog.Info) (*Manager, error) {
 	gv := info.GVK.GroupVersion()
-	versions := &converter{infos: map[schema.GroupVersion]*catalog.Info{gv: info}}
+	infos := map[schema.GroupVersion]*catalog.Info{gv: info}
 	for _, r := range related {
-		versions.infos[r.GVK.GroupVersion()] = r
+		infos[r.GVK.GroupVersion()] = r
 	}
 	reset := resetFields(info, subresource)
-	var fm *managedfields.FieldManager
-	var err error
-	if info.JSONOnly {
-		fm, err = managedfields.NewDefaultCRDFieldManager(newCustomTypes(versions.infos), versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
-	} else {
-		fm, err = managedfields.NewDefaultFieldManager(types, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
+	in := func(ctx context.Context) (*managedfields.FieldManager, error) {
+		versions := &converter{ctx, infos}
+		return managedfields.NewDefaultFieldManager(types, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
 	}
+	if info.JSONOnly {
+		own := newCustomTypes(infos)
+		in = func(ctx context.Context) (*managedfields.FieldManager, error) {
+			versions := &converter{ctx, infos}
+			return managedfields.NewDefaultCRDFieldManager(own, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
+		}
+	}
+	fm, err := in(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("failed to create the field manager of %s: %w", info.GVR, err)
 	}
-	return &Manager{gvk: info.GVK, version: gv.String(), subresource: subresource, fields: fm,
+	return &Manager{gvk: info.GVK, version: gv.String(), subresource: subresource, fields: fm, in: in, converts: info.Converts,
 		new: func() catalog.Object { return info.New().(catalog.Object) }, kind: sync.OnceValue(func() *kind {
 			if info.JSONOnly {
 				return nil // only the library knows how its fields are owned
@@ -75,6 +83,20 @@ func resetFilter(version schema.GroupVersion, reset []string) map[fieldpath.APIV
 		set.Insert(path)
 	}
 	return map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(version.String()): fieldpath.NewExcludeSetFilter(set)}
+}
+
+// In returns the manager with conversions by webhook made in a context.
+func (m *Manager) In(ctx context.Context) (*Manager, error) {
+	if m.converts == nil || !m.converts() {
+		return m, nil
+	}
+	fields, err := m.in(ctx)
+	if err != nil {
+		return nil, err
+	}
+	copied := *m
+	copied.fields = fields
+	return &copied, nil
 }
 
 // Create records that the manager has set every field of a new object.

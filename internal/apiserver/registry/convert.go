@@ -144,7 +144,7 @@ func (r *Registry) currentAll(ctx context.Context, items []*cache.Item) ([]*cach
 		if own != nil {
 			var err error
 			made, err = r.normalize(ctx, own.items)
-			r.conversions.end(own, err)
+			r.conversions.end(own, err, ctx.Err() != nil)
 			if err != nil {
 				return nil, err
 			}
@@ -291,7 +291,10 @@ func (c *conversions) failed() {
 type conversion struct {
 	items []*cache.Item
 	done  chan struct{}
-	err   error // valid when done is closed
+
+	// The following are valid when done is closed.
+	err    error
+	gaveUp bool // whether it failed because its goroutine had no time left
 }
 
 // begin returns a new conversion of those items that nobody converts yet, nil if there are none, and the conversions of the others.
@@ -321,13 +324,13 @@ func (c *conversions) begin(items []*cache.Item) (own *conversion, others []*con
 }
 
 // end ends a conversion with its result.
-func (c *conversions) end(own *conversion, err error) {
+func (c *conversions) end(own *conversion, err error, gaveUp bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range own.items {
 		delete(c.items, it)
 	}
-	own.err = err
+	own.err, own.gaveUp = err, gaveUp
 	close(own.done)
 }
 
@@ -336,9 +339,9 @@ func (c *conversion) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return ctx.Err()
+		return Timeout()
 	}
-	if errors.Is(c.err, context.Canceled) || errors.Is(c.err, context.DeadlineExceeded) {
+	if c.gaveUp {
 		return nil
 	}
 	return c.err

@@ -340,7 +340,7 @@ func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func
 	if err != nil {
 		return nil, rq.withoutSecrets(err)
 	}
-	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
+	manager, err := rq.fieldsManager()
 	if err != nil {
 		return nil, err
 	}

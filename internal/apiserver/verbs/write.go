@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
@@ -64,12 +65,21 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 	}
 	registry.FillSystemMetadata(obj, time.Now()) // before managedFields are set, so that the client does not own these fields
 	rq.Trace.Stage("managed fields")
-	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
+	manager, err := rq.fieldsManager()
 	if err != nil {
 		return nil, err
 	}
 	manager.Create(obj, rq.FieldManager(opts.Manager))
 	return rq.admitStored(obj, opts)
+}
+
+// fieldsManager returns what keeps the managedFields of the request's resource or subresource.
+func (rq *Request) fieldsManager() (*managedfields.Manager, error) {
+	m, err := rq.Endpoint.Manager(rq.Route.Subresource)
+	if err != nil {
+		return nil, err
+	}
+	return m.In(rq.Ctx)
 }
 
 // admitStored does the part of admitCreate that follows managedFields.
@@ -194,7 +204,7 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 	}
 	live := info.FromStored(current)
 	rq.Trace.Stage("managed fields")
-	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
+	manager, err := rq.fieldsManager()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"skiff/internal/catalog"
 )
@@ -114,6 +115,9 @@ func (d *definition) convert(ctx context.Context, objects []*Object, to *Version
 	}
 	converted, err := d.converter.Convert(ctx, others, to)
 	if err != nil {
+		if ctx.Err() != nil { // not the webhook's time is over, but that of the request
+			err = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		}
 		return nil, &catalog.ConversionError{Err: err}
 	}
 	all := make([]*Object, len(objects))

@@ -83,7 +83,10 @@ func selectsObject(r *request, h *hook) (bool, error) {
 
 // meetsConditions reports whether all match conditions are true.
 func (p *plugin) meetsConditions(ctx context.Context, r *request, c candidate) (bool, error) {
-	f := r.form(c.as)
+	f, err := r.form(ctx, c.as)
+	if err != nil {
+		return false, err
+	}
 	described := *r.describe(f)
 	described.Options.Object = r.options
 	object, old := f.withKind()

@@ -99,7 +99,10 @@ func (m *Mutating) call(ctx context.Context, r *request, c candidate) (changed b
 	defer func() {
 		m.annotateJSON(r, mutationPrefix, c, mutationAnnotation{c.configuration, c.Name, changed}, false)
 	}()
-	f := r.form(c.as)
+	f, err := r.form(ctx, c.as)
+	if err != nil {
+		return false, err
+	}
 	message, err := r.message(f)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
@@ -121,7 +124,7 @@ func (m *Mutating) call(ctx context.Context, r *request, c candidate) (changed b
 	if kind := *response.PatchType; kind != "JSONPatch" {
 		return false, &callError{c.Name, fmt.Errorf("unsupported patch type %q", kind), denied(c.Name, response.Result)}
 	}
-	if changed, err = r.apply(f, patch); err != nil {
+	if changed, err = r.apply(ctx, f, patch); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	m.annotateJSON(r, patchPrefix, c, patchAnnotation{c.configuration, c.Name, patch, "JSONPatch"}, true)

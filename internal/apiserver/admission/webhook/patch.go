@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -19,7 +20,7 @@ import (
 
 // apply applies a patch to the object in a form: it decodes the result, without unknown fields, sets defaults and changes the object of the request in
 // place. It reports whether the patch has changed anything.
-func (r *request) apply(f *form, patch jsonpatch.Patch) (bool, error) {
+func (r *request) apply(ctx context.Context, f *form, patch jsonpatch.Patch) (bool, error) {
 	before, err := f.objectJSON()
 	if err != nil {
 		return false, err
@@ -34,7 +35,7 @@ func (r *request) apply(f *form, patch jsonpatch.Patch) (bool, error) {
 		return false, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, f.kind.Version, f.kind.Kind)
 	}
 	if custom, ok := objectOf(r.Attributes).(admission.Rooted); ok {
-		return r.applyCustom(f, custom, after)
+		return r.applyCustom(ctx, f, custom, after)
 	}
 	patched := newLike(f.object)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, patched); err != nil {
@@ -51,17 +52,21 @@ func (r *request) apply(f *form, patch jsonpatch.Patch) (bool, error) {
 	return changed, nil
 }
 
-// applyCustom does the part of apply that follows patching for a custom object. The result is decoded in the version of the form.
-func (r *request) applyCustom(f *form, obj admission.Rooted, after []byte) (bool, error) {
-	patched := f.info.New()
+// applyCustom does the part of apply that follows patching for a custom object. The result is decoded in the version of the form, and converted back.
+func (r *request) applyCustom(ctx context.Context, f *form, obj admission.Rooted, after []byte) (bool, error) {
+	patched := f.info.New().(catalog.Object)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, patched); err != nil {
 		return false, err
 	}
 	f.info.Default(patched)
-	if admission.Same(obj, patched) {
+	if admission.Same(f.object, patched) {
 		return false, nil
 	}
-	root, err := patched.(admission.Rooted).Root()
+	written, err := r.Info.From(ctx, patched)
+	if err != nil {
+		return false, err
+	}
+	root, err := written.(admission.Rooted).Root()
 	if err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"reflect"
 
@@ -101,8 +102,8 @@ func nameOf(a *admission.Attributes) string {
 	return a.Name
 }
 
-// form returns the request in the version of a resource.
-func (r *request) form(info *catalog.Info) *form {
+// form returns the request in the version of a resource. It fails if a custom object cannot be converted.
+func (r *request) form(ctx context.Context, info *catalog.Info) (*form, error) {
 	f := r.forms[info]
 	if f == nil {
 		f = &form{info: info, kind: r.kind}
@@ -112,18 +113,26 @@ func (r *request) form(info *catalog.Info) *form {
 		if r.Old != nil {
 			f.old = r.Old
 			if r.ownKind {
-				f.old = info.FromStored(r.Old)
+				old, err := info.From(ctx, r.Old)
+				if err != nil {
+					return nil, apierrors.NewInternalError(err)
+				}
+				f.old = old
 			}
 		}
 		r.forms[info] = f
 	}
 	if !f.objectMade {
-		f.object, f.objectMade = objectOf(r.Attributes), true
-		if r.ownKind && f.object != nil {
-			f.object = info.FromStored(r.Object)
+		object := objectOf(r.Attributes)
+		if r.ownKind && object != nil {
+			var err error
+			if object, err = info.From(ctx, r.Object); err != nil {
+				return nil, apierrors.NewInternalError(err)
+			}
 		}
+		f.object, f.objectMade = object, true
 	}
-	return f
+	return f, nil
 }
 
 // changed forgets what was made of the object: it has changed.

@@ -39,7 +39,11 @@ func (v *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		if !ok {
 			continue
 		}
-		message, err := r.message(r.form(c.as))
+		f, err := r.form(ctx, c.as)
+		if err != nil {
+			return err
+		}
+		message, err := r.message(f)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}

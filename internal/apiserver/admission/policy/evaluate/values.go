@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"context"
 	"reflect"
 
 	"github.com/google/cel-go/common/types"
@@ -8,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,20 +46,31 @@ func NewRequest(a *admission.Attributes, namespace string, authorize authz.Autho
 	return &Request{a: a, namespace: namespace, authorize: authorize, versions: map[*catalog.Info]*Version{}}
 }
 
-// Version returns the values of the write in one version of its resource.
-func (r *Request) Version(info *catalog.Info) *Version {
+// Version returns the values of the write in one version of its resource. It is to be called again after Changed. It fails if a custom object cannot be
+// converted.
+func (r *Request) Version(ctx context.Context, info *catalog.Info) (*Version, error) {
 	v := r.versions[info]
 	if v == nil {
 		v = &Version{request: r, info: info}
+		if err := v.convert(ctx, r.a.Old, &v.old); err != nil {
+			return nil, err
+		}
 		r.versions[info] = v
 	}
-	return v
+	if v.current == nil {
+		if err := v.convert(ctx, r.a.Object, &v.current); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 // Version has the values of a write in one version of its resource.
 type Version struct {
 	request *Request
 	info    *catalog.Info
+
+	current, old runtime.Object // the object of the write and the one before it, in the version; nil if there is none
 
 	object, oldObject             ref.Val // read by reflection
 	plainObject, plainOldObject   ref.Val // of maps and lists
@@ -68,21 +81,33 @@ type Version struct {
 // Changed forgets the values of the object, which was changed.
 func (r *Request) Changed() {
 	for _, v := range r.versions {
-		v.object, v.plainObject, v.objectKnown, v.plainObjectKnown = nil, nil, false, false
+		v.current, v.object, v.plainObject, v.objectKnown, v.plainObjectKnown = nil, nil, nil, false, false
 	}
 }
 
 // Object returns the object of the write in the version; nil if it has none.
-func (v *Version) Object() runtime.Object { return v.in(v.request.a.Object, v.request.a.Connection) }
+func (v *Version) Object() runtime.Object {
+	if v.current == nil {
+		return v.request.a.Connection
+	}
+	return v.current
+}
 
-func (v *Version) in(obj catalog.Object, other runtime.Object) runtime.Object {
-	if obj == nil {
-		return other
+// convert sets converted to an object of the write in the version.
+func (v *Version) convert(ctx context.Context, obj catalog.Object, converted *runtime.Object) error {
+	switch {
+	case obj == nil:
+		return nil
+	case v.info == v.request.a.Info.Stored || !v.isResource(obj):
+		*converted = obj
+		return nil
 	}
-	if v.info == v.request.a.Info.Stored || !v.isResource(obj) {
-		return obj
+	made, err := v.info.From(ctx, obj)
+	if err != nil {
+		return apierrors.NewInternalError(err)
 	}
-	return v.info.FromStored(obj)
+	*converted = made
+	return nil
 }
 
 // isResource reports whether the object of the write is of the resource, which that of a subresource need not be.
@@ -102,7 +127,7 @@ func (v *Version) load(plain bool) {
 	*known = true
 	*object = v.valueOf(v.Object(), value)
 	if *old == nil {
-		*old = v.valueOf(v.in(v.request.a.Old, nil), value)
+		*old = v.valueOf(v.old, value)
 	}
 }
 

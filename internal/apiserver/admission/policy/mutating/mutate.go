@@ -51,7 +51,7 @@ func (e *evaluation) mutate(ctx context.Context, v *evaluate.Version, c *compile
 	if err != nil {
 		return false, err
 	}
-	return e.replace(obj, content, in.matched, m.patch)
+	return e.replace(ctx, obj, content, in.matched, m.patch)
 }
 
 // types returns the schema of a kind; nil if it is unknown.
@@ -64,10 +64,10 @@ func (e *evaluation) types(gvk schema.GroupVersionKind) fields.TypeConverter {
 
 // replace makes content, of the version that a policy matched, the object of the write, and reports whether that changed it. The request holds the object by
 // its pointer: what that points at is replaced.
-func (e *evaluation) replace(old runtime.Object, content map[string]any, matched *catalog.Info, strict bool) (bool, error) {
+func (e *evaluation) replace(ctx context.Context, old runtime.Object, content map[string]any, matched *catalog.Info, strict bool) (bool, error) {
 	a := e.subject.Attributes
 	if rooted, ok := old.(admission.Rooted); ok {
-		return e.replaceRoot(rooted, content, matched)
+		return e.replaceRoot(ctx, rooted, content, matched)
 	}
 	obj, err := decode(old, content, strict)
 	if err != nil {
@@ -97,7 +97,7 @@ func (e *evaluation) replace(old runtime.Object, content map[string]any, matched
 }
 
 // replaceRoot is replace for a custom object. Its fields may be shared with content, which becomes another object's: it is copied.
-func (e *evaluation) replaceRoot(old admission.Rooted, content map[string]any, matched *catalog.Info) (bool, error) {
+func (e *evaluation) replaceRoot(ctx context.Context, old admission.Rooted, content map[string]any, matched *catalog.Info) (bool, error) {
 	before, err := old.Root()
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
@@ -120,11 +120,11 @@ func (e *evaluation) replaceRoot(old admission.Rooted, content map[string]any, m
 			return false, apierrors.NewInternalError(err)
 		}
 		matched.Default(written)
-		stored, ok := matched.ToStored(written.(catalog.Object)).(admission.Rooted)
-		if !ok {
-			return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T has no stored form", written))
+		converted, err := a.Info.From(ctx, written.(catalog.Object))
+		if err != nil {
+			return false, apierrors.NewInternalError(err)
 		}
-		if content, err = stored.Root(); err != nil {
+		if content, err = converted.(admission.Rooted).Root(); err != nil {
 			return false, apierrors.NewInternalError(err)
 		}
 		content = runtime.DeepCopyJSON(content)

@@ -178,7 +178,10 @@ func (e *evaluation) invoke(ctx context.Context) error {
 
 func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinvocation) error {
 	policy := in.hook.Compiled()
-	version := e.request.Version(in.matched)
+	version, err := e.request.Version(ctx, in.matched)
+	if err != nil {
+		return err
+	}
 	e.stage(in.hook.Stage)
 	applies, err := policy.conditions.Match(ctx, version, policy.variables, in.param.CELValue(), in.hook.Ignore())
 	if err != nil {
@@ -191,6 +194,9 @@ func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinv
 	}
 	changed := false
 	for i := range policy.mutations {
+		if version, err = e.request.Version(ctx, in.matched); err != nil {
+			return err
+		}
 		if version.Object() == nil {
 			break
 		}

@@ -186,7 +186,11 @@ func (e *evaluation) binding(ctx context.Context, h *policy.Hook[*compiled], b *
 	for _, param := range params {
 		o := outcomes[param]
 		if o == nil {
-			made := h.Compiled().evaluate(ctx, e.request.Version(matched), param, h.Ignore())
+			version, err := e.request.Version(ctx, matched)
+			if err != nil {
+				return err
+			}
+			made := h.Compiled().evaluate(ctx, version, param, h.Ignore())
 			o = &made
 			outcomes[param] = o
 		}

@@ -53,23 +53,25 @@ type Info struct {
 	Complete bool
 	Missing  string
 
-	New            func() runtime.Object // returns an Object, except for a Virtual resource, whose objects may lack metadata
-	Name           func(name string, prefix bool) []string
-	Default        func(runtime.Object)
-	PrepareCreate  func(Object, Request)
-	PrepareUpdate  func(new, old Object)
-	Changed        func(new, old Object) bool
-	Validate       func(runtime.Object) field.ErrorList
-	ValidateUpdate func(new, old Object) field.ErrorList
-	Warnings       func(new, old Object) []string
-	Grace          func(obj Object, asked *int64) int64 // nil if objects are deleted at once
-	Deletion       DeletionInfo
-	EndsTokens     bool
-	KeepDecoded    bool
-	Critical       func(Object) bool // nil: never
-	RowConditions  func(Object) []metav1.TableRowCondition
-	Arrange        func(rows []RowInfo) // nil if the rows are in the order of the list
-	ResetFields    []string
+	New     func() runtime.Object // returns an Object, except for a Virtual resource, whose objects may lack metadata
+	Name    func(name string, prefix bool) []string
+	Default func(runtime.Object)
+	// UnmarshalStored decodes a stored value that is not protobuf. It is nil if the value is the JSON of the type.
+	UnmarshalStored func(value []byte, obj Object) error
+	PrepareCreate   func(Object, Request)
+	PrepareUpdate   func(new, old Object)
+	Changed         func(new, old Object) bool
+	Validate        func(runtime.Object) field.ErrorList
+	ValidateUpdate  func(new, old Object) field.ErrorList
+	Warnings        func(new, old Object) []string
+	Grace           func(obj Object, asked *int64) int64 // nil if objects are deleted at once
+	Deletion        DeletionInfo
+	EndsTokens      bool
+	KeepDecoded     bool
+	Critical        func(Object) bool // nil: never
+	RowConditions   func(Object) []metav1.TableRowCondition
+	Arrange         func(rows []RowInfo) // nil if the rows are in the order of the list
+	ResetFields     []string
 
 	// Normalized returns stored messages as the kind's schema of today has them: pruned, with defaults, and in the version of this Info, with the epoch of
 	// that schema. It is nil for kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.
@@ -215,6 +217,9 @@ func (r Resource[T]) Info() *Info {
 	}
 	if r.Validate != nil {
 		i.Validate = func(o runtime.Object) field.ErrorList { return r.Validate(any(o).(*T)) }
+	}
+	if r.UnmarshalStored != nil {
+		i.UnmarshalStored = func(value []byte, o Object) error { return r.UnmarshalStored(value, any(o).(*T)) }
 	}
 	if r.Grace != nil {
 		i.Grace = func(o Object, asked *int64) int64 { return r.Grace(any(o).(*T), asked) }

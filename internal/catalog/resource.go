@@ -31,6 +31,9 @@ type Resource[T any] struct {
 	Deprecated     string   // a warning sent with every response, also to reads: what to use instead
 	Unenforced     string   // what objects request that skiff does not implement yet, such as "NetworkPolicies": responses to writes carry a warning that names it
 
+	// UnmarshalStored decodes a stored value that is not protobuf. Without it the value is the JSON of the type.
+	UnmarshalStored func(value []byte, obj *T) error
+
 	// UnenforcedPart returns what an object requests that skiff does not implement yet, although it implements the rest of it; empty if nothing. Writes are
 	// answered with a warning that names it.
 	UnenforcedPart func(*T) string

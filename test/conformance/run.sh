@@ -42,7 +42,7 @@ main() {
 
 build() {
   [ -x "$skiff" ] || { echo "run.sh: $skiff is not there: make" >&2; exit 1; }
-  "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl
+  "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl sample-apiserver
   [ -e "$up/images/made" ] && return
   local missing=
   for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc make:make curl:curl bzip2:bzip2; do

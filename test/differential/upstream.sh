@@ -7,6 +7,7 @@
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
 #   test/differential/upstream.sh mutate [FLAG... STORY...]  change the objects of stories in every way and print where skiff answers otherwise (bin/skiff)
+#   test/differential/upstream.sh swap         have upstream write objects, skiff read and change them in the same etcd, and upstream read them (bin/skiff)
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
 #   test/differential/upstream.sh run-both CMD...   the same with bin/skiff beside it, and its kubeconfig in SKIFF
 #   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
@@ -22,7 +23,7 @@ without=ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProte
 
 main() {
   local programs="etcd kube-apiserver kubectl"
-  case ${1:-record} in run | run-both | mutate) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
+  case ${1:-record} in run | run-both | mutate | swap) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
   "$repo/../shared/upstream/build.sh" "$bin" $programs >&2
   cd "$repo"
   case ${1:-record} in
@@ -35,14 +36,15 @@ main() {
     cluster) shift; record_cluster "$@";;
     authorization) record_authorization;;
     check) check;;
-    compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
+    compare) check; with_upstream swap; go test -count=1 -timeout 30m ./test/differential/...;;
     mutate)
       shift; [ $# -gt 0 ] || set -- internal/catalog/*/testdata/stories/*.yaml
       extra=--allow-privileged with_upstream with_skiff bash -c 'go run ./test/differential/mutate --upstream "$KUBECONFIG" --skiff "$SKIFF" "$@"' mutate "$@";;
+    swap) with_upstream swap;;
     run-both) shift; with_upstream with_skiff "$@";;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 
@@ -101,6 +103,14 @@ start() { # NAME CMD...: in the background, until with_upstream ends
   "$@" >"$dir/$name.log" 2>&1 & started="$! $started"
 }
 
+start_apiserver() { # on the etcd at $client
+  start apiserver "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
+    --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
+    --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
+    --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 ${extra:-} \
+    ${plugins:---disable-admission-plugins $without}
+}
+
 with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
   dir=$(mktemp -d) started=
   stop() { for pid in $started; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
@@ -112,11 +122,7 @@ with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
     --listen-peer-urls $peer --initial-advertise-peer-urls $peer --initial-cluster default=$peer --log-level error
   openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
   echo 'admin,admin,admin,"system:masters"' >"$dir/tokens.csv"
-  start apiserver "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
-    --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
-    --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
-    --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 ${extra:-} \
-    ${plugins:---disable-admission-plugins $without}
+  start_apiserver
   apiserver=${started%% *}
 
   export KUBECONFIG=$dir/kubeconfig PATH=$bin:$PATH
@@ -128,12 +134,58 @@ users: [{name: admin, user: {token: admin}}]
 contexts: [{name: upstream, context: {cluster: upstream, user: admin}}]
 current-context: upstream
 K
-  for _ in $(seq 200); do
-    kubectl get --raw /readyz >/dev/null 2>&1 && break
-    kill -0 $apiserver 2>/dev/null || { tail "$dir/apiserver.log" "$dir/etcd.log" >&2; exit 1; }
-    sleep .3
-  done
+  ready
   "$@"
 )
+
+ready() { # waits until the API server of $KUBECONFIG is
+  for _ in $(seq 200); do
+    kubectl get --raw /readyz >/dev/null 2>&1 && return
+    kill -0 ${started%% *} 2>/dev/null || { tail "$dir"/*.log >&2; exit 1; }
+    sleep .3
+  done
+  echo 'upstream.sh: the server is not ready' >&2; exit 1
+}
+
+# What upstream has written must be the same under skiff, and what skiff has written under upstream.
+swap() {
+  local kinds=customresourcedefinitions,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings
+  kubectl apply -f "$repo/test/differential/testdata/swap/definition.yaml"
+  kubectl wait --for condition=Established crd/gauges.swap.example.com --timeout 1m
+  for _ in $(seq 100); do kubectl apply -f "$repo/test/differential/testdata/swap/objects.yaml" && break; sleep .3; done
+  all upstream-wrote
+
+  stop_server
+  start skiff "$repo/bin/skiff" apiserver --data-dir "$dir/skiff" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --token-auth-file "$dir/tokens.csv" \
+    --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins $without
+  ready
+  all skiff-reads
+  diff "$dir/upstream-wrote" "$dir/skiff-reads"
+  echo "skiff reads what upstream wrote: $(wc -l <"$dir/skiff-reads") lines"
+  kubectl patch gauge one --type merge -p '{"spec":{"level":7}}'
+  kubectl apply -f "$repo/test/differential/testdata/swap/later.yaml"
+  kubectl delete gauge two
+  kubectl patch crd gauges.swap.example.com --type json -p '[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]'
+  for _ in $(seq 100); do [ "$(kubectl get crd gauges.swap.example.com -o jsonpath='{.status.storedVersions}')" = '["v1","v2"]' ] && break; sleep .1; done
+  kubectl patch gauge three --type merge -p '{"spec":{"level":9}}'
+  all skiff-wrote
+
+  stop_server
+  start_apiserver
+  ready
+  all upstream-reads
+  diff "$dir/skiff-wrote" "$dir/upstream-reads"
+  echo "upstream reads what skiff wrote: $(wc -l <"$dir/upstream-reads") lines"
+  [ "$(kubectl get gauge.v2.swap.example.com three -o jsonpath='{.spec.level}')" = 9 ]
+}
+
+stop_server() { # the one that was started last
+  kill ${started%% *} && wait ${started%% *} || true
+  started=${started#* }
+}
+
+all() { # NAME: writes all objects of $kinds and all gauges, in both versions, to a file
+  { kubectl get $kinds -o json --show-managed-fields; kubectl get configmaps -n default -o json --show-managed-fields; kubectl get gauges.v1.swap.example.com -A -o json --show-managed-fields; kubectl get gauges.v2.swap.example.com -A -o json --show-managed-fields; } >"$dir/$1"
+}
 
 main "$@"

@@ -59,7 +59,7 @@ func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
 		obj := s.info.New().(catalog.Object)
-		if err := unmarshalStored(value, obj); err != nil {
+		if err := s.unmarshal(value, obj); err != nil {
 			return nil, err
 		}
 		obj.GetObjectKind().SetGroupVersionKind(s.info.GVK.GroupVersion().WithKind(""))
@@ -89,9 +89,9 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	return it, nil
 }
 
-func unmarshalStored(value []byte, obj catalog.Object) error {
-	if o, ok := obj.(*custom.Object); ok {
-		return o.UnmarshalStored(value)
+func (s *Stored) unmarshal(value []byte, obj catalog.Object) error {
+	if s.info.UnmarshalStored != nil {
+		return s.info.UnmarshalStored(value, obj)
 	}
 	return kjson.UnmarshalCaseSensitivePreserveInts(value, obj)
 }

@@ -17,7 +17,11 @@ type definition = apiextensionsv1.CustomResourceDefinition
 var CustomResourceDefinition = catalog.Resource[definition]{
 	Group: group, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 	Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-	StoredAsJSON:   true,
+	// As kube-apiserver stores definitions, so that it opens the same etcd.
+	StorageName:     group + "/customresourcedefinitions",
+	StoredAsJSON:    true,
+	UnmarshalStored: unmarshalStored,
+
 	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
 	Default:        setDefaults,

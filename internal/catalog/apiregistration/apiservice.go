@@ -20,6 +20,7 @@ type service = apiregistrationv1.APIService
 
 var APIService = catalog.Resource[service]{
 	Group: group, Version: "v1", Kind: "APIService", Plural: "apiservices", Categories: []string{"api-extensions"},
+	StorageName:    group + "/apiservices",
 	StoredAsJSON:   true,
 	AnyFinalizer:   true,
 	Name:           anyPathSegment,

@@ -68,13 +68,14 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 		StorageName: crd.Spec.Group + "/" + names.Plural, StorageVersion: storage, StoredAsJSON: true,
 		AnyFinalizer: true, Generations: true, HasSpec: true, Complete: true,
 
-		New:           func() runtime.Object { return own.New() },
-		Name:          validation.NameIsDNSSubdomain,
-		Default:       func(o runtime.Object) { _ = own.setDefaults(o.(*Object)) }, // fails only if the schema cannot be compiled, which Validate reports
-		PrepareCreate: func(catalog.Object, catalog.Request) {},
-		PrepareUpdate: func(catalog.Object, catalog.Object) {},
-		Normalized:    own.normalized,
-		Epoch:         func() uint64 { return own.current().epoch },
+		New:             func() runtime.Object { return own.New() },
+		UnmarshalStored: func(value []byte, o catalog.Object) error { return o.(*Object).UnmarshalStored(value) },
+		Name:            validation.NameIsDNSSubdomain,
+		Default:         func(o runtime.Object) { _ = own.setDefaults(o.(*Object)) }, // fails only if the schema cannot be compiled, which Validate reports
+		PrepareCreate:   func(catalog.Object, catalog.Request) {},
+		PrepareUpdate:   func(catalog.Object, catalog.Object) {},
+		Normalized:      own.normalized,
+		Epoch:           func() uint64 { return own.current().epoch },
 		FromNormalized: func(message []byte, epoch uint64) (catalog.Object, error) {
 			return erase(own.fromNormalized(message, epoch))
 		},

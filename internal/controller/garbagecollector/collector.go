@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,12 +24,17 @@ import (
 const (
 	// workers is how many objects are reconciled at a time.
 	workers = 20
-	// rediscover is how often the collector asks which resources the API server has, and how long it waits for the informer of a new one to
+	// rediscover is how often the collector asks which resources the API server has at least, and how long it waits for the informer of a new one to
 	// sync.
 	rediscover = 30 * time.Second
+	// afterDefinition is how long after a change of a definition or an APIService the collector asks: many change together, and discovery follows them.
+	afterDefinition = time.Second
 	// retryDiscovery is how soon it asks again if discovery has not succeeded yet.
 	retryDiscovery = time.Second
 )
+
+// definers are the resources whose objects decide which resources there are.
+var definers = []schema.GroupResource{{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, {Group: "apiregistration.k8s.io", Resource: "apiservices"}}
 
 // New returns the loop. It reconciles uids, not keys, and has a queue of its own.
 func New(deps controller.Deps) controller.Loop {
@@ -56,6 +62,7 @@ type collector struct {
 	allSynced bool // all objects are in the graph, as far as is known
 
 	monitors map[schema.GroupVersionResource]*monitor
+	defined  chan struct{} // has a value if an object of definers has changed since discovery
 	running  sync.WaitGroup
 }
 
@@ -70,6 +77,7 @@ func newCollector(deps controller.Deps) *collector {
 	queue := controller.NewQueue[types.UID](deps.Metrics, "garbage_collector_attempt_to_delete")
 	c := deps.Client
 	return &collector{client: c, log: deps.Log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), monitors: map[schema.GroupVersionResource]*monitor{},
+		defined:  make(chan struct{}, 1),
 		discover: func() (resources, error) { return discover(c.Kubernetes().Discovery()) }}
 }
 
@@ -94,10 +102,28 @@ func (c *collector) run(ctx context.Context, do controller.Do) {
 	for {
 		select {
 		case <-ticker.C:
-			c.syncMonitors(ctx)
+		case <-c.defined:
+			select {
+			case <-time.After(afterDefinition):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-c.defined:
+			default:
+			}
 		case <-ctx.Done():
 			return
 		}
+		c.syncMonitors(ctx)
+	}
+}
+
+// announceDefinition has the resources discovered soon.
+func (c *collector) announceDefinition() {
+	select {
+	case c.defined <- struct{}{}:
+	default:
 	}
 }
 
@@ -174,15 +200,24 @@ func (c *collector) startMonitor(ctx context.Context, k *kind) *monitor {
 			})
 		}
 	}
+	defines := slices.Contains(definers, k.resource.GroupResource())
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { change(c.graph.observe, obj) },
 		UpdateFunc: func(before, after any) {
+			if defines { // a new one is served when it is updated to say so
+				c.announceDefinition()
+			}
 			if before.(metav1.Object).GetUID() != after.(metav1.Object).GetUID() {
 				change(c.graph.deleted, before) // the object was replaced by another of its name between two lists
 			}
 			change(c.graph.observe, after)
 		},
-		DeleteFunc: func(obj any) { change(c.graph.deleted, obj) },
+		DeleteFunc: func(obj any) {
+			if defines {
+				c.announceDefinition()
+			}
+			change(c.graph.deleted, obj)
+		},
 	})
 	if err != nil {
 		panic("failed to add a handler to a new informer: " + err.Error())

@@ -77,6 +77,8 @@ type Info struct {
 	// that schema. It is nil for kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.
 	Normalized func(ctx context.Context, messages [][]byte) (epoch uint64, normalized [][]byte, err error)
 	Epoch      func() uint64
+	// FromNormalized returns the object of a message that Normalized has returned with the epoch; nil if Normalized is.
+	FromNormalized func(message []byte, epoch uint64) (Object, error)
 
 	// Converts reports whether the content of objects differs between the versions of the kind, so that a webhook converts it now; nil: never. The errors of
 	// webhooks are *ConversionErrors.

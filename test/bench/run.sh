@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS] [api|held|floor|kubelets|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+#   test/bench/run.sh [ROUNDS] [api|held|floor|kubelets|all|custom|definitions]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
 # and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "kubelets" is
 # how late 1,000 of them hear of their pods when 200 are created a second (test/bench/kubelets); "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# "custom" is custom objects, a webhook and a policy, and "definitions" is 1,000 definitions that nobody uses (COUNT of SCHEMA bytes of schema each), created
+# by one kubectl, and a start with them (test/bench/custom). DRIVER has more flags for these two, as -memory-objects 5000.
 # With BEFORE=PROGRAM another version of skiff takes upstream's place: what a change costs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,13 +14,16 @@ rounds=${1:-3} parts=${2:-api}
 case $parts in
   api | held | floor | kubelets) stages=create,get,list,watch ready='API ready';;
   all) stages=sched,deploy ready='control plane ready';;
-  *) echo "run.sh: api, held, floor, kubelets or all, not $parts" >&2; exit 2;;
+  custom) stages=memory,create,get,list,update,watch,webhook,policy ready='API ready';;
+  definitions) stages=definitions ready='API ready';;
+  *) echo "run.sh: api, held, floor, kubelets, all, custom or definitions, not $parts" >&2; exit 2;;
 esac
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
 rest=${REST_SECONDS:-60} # how long to look at each at rest
 held=${HELD:-25}         # percent of a core
+count=${COUNT:-1000} schema=${SCHEMA:-8192} # definitions, and bytes of schema of each
 work=$(mktemp -d)
 pids=()
 # Killed, as kube-apiserver does not end once its etcd is gone.
@@ -39,7 +44,7 @@ trap 'stop; bin/skiff down --purge --name bench --data-dir "$work/skiff" >/dev/n
 
 mkdir -p "$up"
 [ -n "${BEFORE:-}" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver $([ $parts != all ] || echo kube-controller-manager kube-scheduler)
-[ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
+case $parts in custom | definitions) ;; *) [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .);; esac
 command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
 now() { date +%s.%N; }
@@ -95,11 +100,31 @@ watched() {
   report 'memory ten seconds after it (MB)' "$(rss "$@")" less
 }
 
+# extended KUBECONFIG PIDS...: what custom objects, webhooks, policies and definitions cost.
+extended() {
+  local config=$1 p of=() name value unit; shift
+  for p in "$@"; do of+=(--pid "$p"); done
+  "$work/custom" --kubeconfig "$config" --only "$stages" "${of[@]}" --rest "${rest}s" --kubectl bin/kubectl --count "$count" --schema "$schema" ${DRIVER:-} > "$work/extended"
+  while read -r name value unit; do
+    case $unit in ops/s|events/s) report "$name ($unit)" "$value" more;; *) report "$name ($unit)" "$value" less;; esac
+  done < "$work/extended"
+}
+
+# restarted SECONDS-SINCE-EPOCH KUBECONFIG PIDS...: how long a start with the definitions took, and the memory after it.
+restarted() {
+  local t0=$1 config=$2; shift 2
+  report 'started again (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  "$work/custom" --kubeconfig "$config" --only served --count "$count"
+  report 'started again, all served (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  sleep "$rest"
+  report 'anonymous memory after that (MB)' "$(anon "$@")" less
+}
+
 # measure KUBECONFIG PIDS...: everything about servers that are ready.
 measure() {
   local config=$1; shift
-  case $parts in held) sleep 5; hold "$@";; floor | kubelets) sleep 15;; *) idle "$@";; esac
-  if [ $parts = kubelets ]; then watched "$config" "$@"; else drive "$config" "$@"; fi
+  case $parts in held) sleep 5; hold "$@";; floor | kubelets | custom | definitions) sleep 15;; *) idle "$@";; esac
+  case $parts in kubelets) watched "$config" "$@";; custom | definitions) extended "$config" "$@";; *) drive "$config" "$@";; esac
 }
 
 # beside starts upstream's loops and scheduler, with the limits on their requests raised.
@@ -113,6 +138,14 @@ beside() {
   until curl -skf https://127.0.0.1:$port/readyz >/dev/null 2>&1; do sleep 0.05; done
 }
 
+# startUpstream starts etcd and what is in front of it on the directory and ports of upstream, and waits until it is ready.
+startUpstream() {
+  "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
+  "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
+  [ $parts != all ] || beside
+  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+}
+
 upstream() {
   system=upstream
   local dir=$work/upstream ep pp sp t0; ep=$(port) pp=$(port) sp=$(port)
@@ -121,18 +154,27 @@ upstream() {
   echo 'token,admin,admin,"system:masters"' > "$dir/tokens.csv"
   printf 'apiVersion: v1\nkind: Config\nclusters: [{name: u, cluster: {server: "https://127.0.0.1:%s", insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: token}}]\ncontexts: [{name: u, context: {cluster: u, user: u}}]\ncurrent-context: u\n' "$sp" > "$dir/kubeconfig"
   t0=$(now)
-  "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
-  "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
-  [ $parts != all ] || beside
-  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  startUpstream
   report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   measure "$dir/kubeconfig" "${pids[@]}"
   stop
+  if [ $parts = definitions ]; then
+    t0=$(now)
+    startUpstream
+    restarted "$t0" "$dir/kubeconfig" "${pids[@]}"
+    stop
+  fi
   letGo
 }
 
 skiff() { version skiff bin/skiff; }
 before() { version before "$BEFORE"; }
+
+# startSkiff starts the program on the directory and port of version, and waits until it is ready.
+startSkiff() {
+  "$program" up --no-node $only --name bench --data-dir "$dir" --port "$sp" >/dev/null
+  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+}
 
 version() { # SYSTEM PROGRAM
   system=$1
@@ -140,11 +182,16 @@ version() { # SYSTEM PROGRAM
   [ $parts = all ] || only='--controllers=-namespace-controller --disable scheduler'
   rm -rf "$dir"
   t0=$(now)
-  "$program" up --no-node $only --name bench --data-dir "$dir" --port "$sp" >/dev/null
-  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  startSkiff
   report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
   measure "$dir/admin.kubeconfig" "$pid"
+  if [ $parts = definitions ]; then
+    "$program" stop --name bench --data-dir "$dir" >/dev/null
+    t0=$(now)
+    startSkiff
+    restarted "$t0" "$dir/admin.kubeconfig" "$(cat "$dir/skiff.pid")"
+  fi
   "$program" down --purge --name bench --data-dir "$dir" >/dev/null
   letGo
 }
@@ -163,6 +210,7 @@ nothing() {
 
 systems=(skiff)
 [ $parts != kubelets ] || go build -o "$work/kubelets" ./test/bench/kubelets
+case $parts in custom | definitions) go build -o "$work/custom" ./test/bench/custom;; esac
 if [ $parts = floor ]; then
   go build -o "$work/floor" ./test/bench/floor
   systems=(nothing skiff)

@@ -57,6 +57,15 @@ func (r *Registry) Decode(it *cache.Item) (catalog.Object, error) {
 		}
 		return obj, nil
 	}
+	if r.Info.FromNormalized != nil {
+		if epoch := r.Info.Epoch(); it.Normalized(epoch) == it {
+			obj, err := r.Info.FromNormalized(it.Raw(), epoch)
+			if err != nil {
+				return nil, r.undecodable(it, err)
+			}
+			return obj, nil
+		}
+	}
 	obj, err := r.Codec.Object(it.Raw())
 	if err != nil {
 		return nil, r.undecodable(it, err)

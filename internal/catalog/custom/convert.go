@@ -99,6 +99,16 @@ func (v *Version) normalized(ctx context.Context, messages [][]byte) (epoch uint
 	return now.epoch, results, nil
 }
 
+// fromNormalized returns the object of a message that the schema of an epoch has nothing to add to and nothing to remove from.
+func (v *Version) fromNormalized(message []byte, epoch uint64) (*Object, error) {
+	o := v.New()
+	if err := o.Unmarshal(message); err != nil {
+		return nil, err
+	}
+	o.epoch = epoch
+	return o, nil
+}
+
 // convert returns objects in a version. They are pruned by its schema if they were in another. What is not converted is returned as it is.
 func (d *definition) convert(ctx context.Context, objects []*Object, to *Version) ([]*Object, error) {
 	if d.converter == nil {

@@ -76,7 +76,10 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 		PrepareUpdate:   func(catalog.Object, catalog.Object) {},
 		Normalized:      own.normalized,
 		Epoch:           func() uint64 { return own.current().epoch },
-		Converts:        own.resource.Converts,
+		FromNormalized: func(message []byte, epoch uint64) (catalog.Object, error) {
+			return erase(own.fromNormalized(message, epoch))
+		},
+		Converts: own.resource.Converts,
 		Convert: func(ctx context.Context, o catalog.Object) (catalog.Object, error) {
 			return erase(own.converted(ctx, o.(*Object)))
 		},
@@ -305,6 +308,9 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion, own *Version) [
 				parsed, err := own.Schema().Columns()
 				if err != nil || at >= len(parsed.Definitions) {
 					return nil
+				}
+				if parsed.InFields(at) {
+					return parsed.Cell(at, o.(*Object).Fields(), now)
 				}
 				root, err := o.(*Object).Root()
 				if err != nil {

@@ -78,6 +78,18 @@ func (c *Columns) Cells(obj map[string]any, now time.Time) []any {
 	return cells
 }
 
+// InFields reports whether a column shows a value of the object's fields, so that Cell can do without apiVersion, kind and metadata.
+func (c *Columns) InFields(i int) bool {
+	if i == 0 || c.columns[i-1].path.plain == nil {
+		return false
+	}
+	switch c.columns[i-1].path.plain[0] {
+	case "apiVersion", "kind", "metadata":
+		return false
+	}
+	return true
+}
+
 // Cell returns one of an object's cells.
 func (c *Columns) Cell(i int, obj map[string]any, now time.Time) any {
 	if i == 0 {

@@ -113,6 +113,11 @@ func (s *Server) awaitsReady(c *networkingv1.ServiceCIDR) bool {
 // markServiceCIDRReady sets the condition Ready of the default ServiceCIDR if it awaits that.
 func (s *Server) markServiceCIDRReady(ctx context.Context) {
 	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
+	if it := cidrs.Registry.Cache.Get(service.DefaultCIDR); it != nil { // an update that changes nothing is a write if the object is stored in another encoding
+		if obj, err := cidrs.Registry.Decode(it); err == nil && !s.awaitsReady(obj.(*networkingv1.ServiceCIDR)) {
+			return
+		}
+	}
 	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: loopbackWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)

@@ -216,3 +216,33 @@ func TestConversion(t *testing.T) {
 	s.send("DELETE", spotsV2+"/a", nil).ok()
 	s.send("GET", spotsV1+"/a", nil).refused(404, metav1.StatusReasonNotFound)
 }
+
+// TestStorageSwitch changes the version in which objects are stored: what is stored stays readable in both versions, and is rewritten by the next update,
+// also by one that changes nothing.
+func TestStorageSwitch(t *testing.T) {
+	s, w := start(t), newConversionWebhook(t)
+	s.define(endpointsDefinition(w.spec(), "v1"))
+	made := into[object](s.send("POST", spotsV1, spotV1("a", "h:1")).ok())
+	s.switchStorage(w, "v2")
+	check := func(stored string) {
+		t.Helper()
+		if got := s.stored("a")["apiVersion"]; got != stored {
+			t.Errorf("stored in %v, not in %s", got, stored)
+		}
+		if got := where(s.send("GET", spotsV1+"/a", nil)); got != "example.com/v1map[hostPort:h:1]" {
+			t.Errorf("in v1: %s", got)
+		}
+		if got := where(s.send("GET", spotsV2+"/a", nil)); got != "example.com/v2map[host:h port:1]" {
+			t.Errorf("in v2: %s", got)
+		}
+	}
+	check("example.com/v1")
+	s.send("PUT", spotsV1+"/a", *made).ok()
+	check("example.com/v2")
+	crd := into[struct {
+		Status struct{ StoredVersions []string }
+	}](s.send("GET", definitions+"/spots.example.com", nil).ok())
+	if got := fmt.Sprint(crd.Status.StoredVersions); got != "[v1 v2]" {
+		t.Errorf("storedVersions %s", got)
+	}
+}

@@ -569,6 +569,8 @@ func TestNotReadyYet(t *testing.T) {
 	}
 	s.send("GET", "/livez", nil).ok()
 	s.send("GET", "/apis", nil).ok()
+	// A definition may serve the group: who hears 404 takes its objects for gone.
+	s.send("GET", "/apis/example.com/v1", nil).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := api.WaitReady(ctx); !errors.Is(err, context.Canceled) {
@@ -579,6 +581,9 @@ func TestNotReadyYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.send("GET", inNamespace("configmaps"), nil).ok()
+	if got := s.send("GET", "/apis/example.com/v1", nil); got.Code != http.StatusNotFound {
+		t.Errorf("a group that nobody serves: %d %s", got.Code, got.Body)
+	}
 	api.Close()
 	if err := api.WaitReady(t.Context()); err == nil {
 		t.Error("ready after the end")

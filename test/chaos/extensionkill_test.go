@@ -235,7 +235,9 @@ func (k *extensionKill) keepDefinitions(number int, random *rand.Rand) {
 		for _, o := range objects {
 			w.check(o)
 		}
-		w.remove(definition)
+		for definition.value != "" && !k.t.Failed() { // until a deletion has happened: one whose answer was lost may not have
+			w.remove(definition)
+		}
 		k.awaitEnd(w, definition, objects)
 	}
 }
@@ -275,7 +277,10 @@ func (k *extensionKill) awaitEnd(w *keeper, definition *kept, objects []*kept) {
 			return
 		}
 		if time.Now().After(deadline) {
-			k.t.Errorf("%s does not end within %v: %v", definition.name, settleTimeout, got)
+			var crd apiextensionsv1.CustomResourceDefinition
+			_ = json.Unmarshal(got.body, &crd) // what is no definition is in the answer
+			k.t.Errorf("%s does not end within %v: %v\nfinalizers %v, status %+v\nits objects: %s", definition.name, settleTimeout, got, crd.Finalizers, crd.Status,
+				w.answered("GET", objects[0].path).body)
 			return
 		}
 		for _, o := range objects {

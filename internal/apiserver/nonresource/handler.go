@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	"skiff/internal/apiserver/authn"
@@ -106,10 +108,19 @@ func (h *Handler) Serve(w *response.Writer, r *http.Request, user *authn.User) {
 		strings.HasPrefix(path, "/healthz/") || strings.HasPrefix(path, "/livez/") || strings.HasPrefix(path, "/readyz/"):
 		h.serveHealth(w, r)
 	case h.serveDiscovery(w, r):
+	case !h.API.Ready.Load():
+		response.Fail(w, r, errNotInstalled) // it may be the group of a definition that is not served yet
 	default:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	}
 }
+
+// errNotInstalled is the error of a request for a path that may be known as soon as the server is ready.
+var errNotInstalled = func() error {
+	err := apierrors.NewServiceUnavailable("the request has been made before all known HTTP paths have been installed, please try again")
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}
+	return err
+}()
 
 func (h *Handler) serveVersion(w http.ResponseWriter) {
 	body, err := json.MarshalIndent(h.Build, "", "  ")

@@ -55,6 +55,29 @@ func (s *server) eventually(what string, holds func() bool) {
 	}
 }
 
+// TestRatchetedRule tightens the rule of a definition: objects that break it can still be updated elsewhere, with a warning.
+func TestRatchetedRule(t *testing.T) {
+	s := start(t)
+	s.define(cronTabs)
+	s.send("POST", crontabs, `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"a"},"spec":{"cronSpec":"x","replicas":7}}`).ok()
+	tightened := strings.NewReplacer("self.replicas <= 10", "self.replicas <= 5", "at most ten", "at most five").Replace(cronTabs)
+	s.send("PATCH", definitions+"/crontabs.stable.example.com", tightened, "Content-Type", "application/merge-patch+json").ok()
+	const patch, refusal = "application/merge-patch+json", `CronTab.stable.example.com "a" is invalid: spec: Invalid value: at most five`
+	s.eventually("tightened", func() bool {
+		return s.send("PATCH", crontabs+"/a?dryRun=All", `{"spec":{"replicas":8}}`, "Content-Type", patch).Code == http.StatusUnprocessableEntity
+	})
+	if got := s.send("PATCH", crontabs+"/a", `{"spec":{"replicas":8}}`, "Content-Type", patch).refused(422, metav1.StatusReasonInvalid).Message; got != refusal {
+		t.Errorf("changed: %s, want %s", got, refusal)
+	}
+	for _, path := range []string{crontabs + "/a", crontabs + "/a/status"} {
+		updated := s.send("PATCH", path, `{"metadata":{"labels":{"x":"y"}},"status":{"replicas":7}}`, "Content-Type", patch)
+		updated.ok()
+		if got, want := updated.Header.Get("Warning"), `299 - "spec: Invalid value: at most five"`; got != want {
+			t.Errorf("%s: warning %s, want %s", path, got, want)
+		}
+	}
+}
+
 // TestCustomResource takes the objects of a definition through every verb.
 func TestCustomResource(t *testing.T) {
 	s := start(t)

@@ -62,7 +62,7 @@ type Info struct {
 	PrepareUpdate   func(new, old Object)
 	Changed         func(new, old Object) bool
 	Validate        func(runtime.Object) field.ErrorList
-	ValidateUpdate  func(new, old Object) field.ErrorList
+	ValidateUpdate  func(ctx context.Context, new, old Object) field.ErrorList
 	Warnings        func(new, old Object) []string
 	Grace           func(obj Object, asked *int64) int64 // nil if objects are deleted at once
 	Deletion        DeletionInfo
@@ -140,7 +140,7 @@ type EditInfo struct {
 	Name           string
 	Verbs          []string
 	PrepareUpdate  func(new, old Object)
-	ValidateUpdate func(new, old Object) field.ErrorList
+	ValidateUpdate func(ctx context.Context, new, old Object) field.ErrorList
 	Warnings       func(new, old Object) []string
 	ResetFields    []string
 }
@@ -357,11 +357,11 @@ func erase2[T any](f func(new, old *T)) func(new, old Object) {
 	return func(new, old Object) { f(any(new).(*T), any(old).(*T)) }
 }
 
-func eraseCheck[T any](f func(new, old *T) field.ErrorList) func(new, old Object) field.ErrorList {
+func eraseCheck[T any](f func(new, old *T) field.ErrorList) func(ctx context.Context, new, old Object) field.ErrorList {
 	if f == nil {
-		return func(Object, Object) field.ErrorList { return nil }
+		return func(context.Context, Object, Object) field.ErrorList { return nil }
 	}
-	return func(new, old Object) field.ErrorList { return f(any(new).(*T), any(old).(*T)) }
+	return func(_ context.Context, new, old Object) field.ErrorList { return f(any(new).(*T), any(old).(*T)) }
 }
 
 func eraseWarnings[T any](f func(new, old *T) []string) func(new, old Object) []string {

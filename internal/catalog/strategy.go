@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
 )
 
 // BeforeCreate prepares a decoded, defaulted object for storing and validates it. The caller has set
@@ -28,8 +30,8 @@ func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 }
 
 // BeforeUpdate prepares an updated object to replace the old one through the main endpoint (edit is nil) or one of the
-// resource's edits, and validates it.
-func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
+// resource's edits, and validates it. Warnings of the validation go to whom WithWarnings names.
+func (i *Info) BeforeUpdate(ctx context.Context, new, old Object, edit *EditInfo) field.ErrorList {
 	new.SetGeneration(old.GetGeneration())
 	validate := i.ValidateUpdate
 	switch {
@@ -58,8 +60,19 @@ func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	if !i.AnyFinalizer {
 		errs = append(errs, checkFinalizers(new)...)
 	}
-	return append(errs, validate(new, old)...)
+	return append(errs, validate(ctx, new, old)...)
 }
+
+// WithWarnings returns a context with which the validation of updates calls warn for each error that it tolerates because it is in a value that did not
+// change.
+func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
+	return warning.WithWarningRecorder(ctx, warner(warn))
+}
+
+type warner func(text string)
+
+// AddWarning implements warning.Recorder.
+func (w warner) AddWarning(_, text string) { w(text) }
 
 // checkFinalizers refuses finalizers that are neither standard nor qualified names.
 func checkFinalizers(obj Object) field.ErrorList {
@@ -79,14 +92,14 @@ func checkFinalizers(obj Object) field.ErrorList {
 
 // ValidateView validates a view's form of an object with the view's rules, besides which the stored resource's rules apply; old is nil on
 // create.
-func (i *Info) ValidateView(new, old Object) field.ErrorList {
+func (i *Info) ValidateView(ctx context.Context, new, old Object) field.ErrorList {
 	switch {
 	case i.Stored == i:
 		return nil
 	case old == nil:
 		return i.Validate(new)
 	default:
-		return i.ValidateUpdate(new, old)
+		return i.ValidateUpdate(ctx, new, old)
 	}
 }
 

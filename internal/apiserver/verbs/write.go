@@ -57,7 +57,7 @@ func (rq *Request) create() error {
 // stored version.
 func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
-	if errs := info.ValidateView(obj, nil); len(errs) > 0 {
+	if errs := info.ValidateView(rq.Ctx, obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	if rq.Route.Verb != "patch" {
@@ -216,7 +216,7 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if rq.Route.Subresource == "" {
-		if errs := info.ValidateView(obj, live); len(errs) > 0 {
+		if errs := info.ValidateView(rq.Ctx, obj, live); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 		}
 	}

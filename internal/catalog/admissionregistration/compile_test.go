@@ -77,11 +77,11 @@ func TestUnchangedConditionsAreNotCompiled(t *testing.T) {
 	info := admissionregistration.ValidatingAdmissionPolicy.Info()
 	const spec = `matchConditions: [{name: m, expression: "nonsense"}], validations: [{expression: "true"}]`
 	old := parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, info, spec)
-	if errs := info.ValidateUpdate(parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, info, spec), old); len(errs) > 0 {
+	if errs := info.ValidateUpdate(t.Context(), parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, info, spec), old); len(errs) > 0 {
 		t.Errorf("unchanged: %v", errs)
 	}
 	changed := parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, info, strings.Replace(spec, "name: m", "name: n", 1))
-	if errs := info.ValidateUpdate(changed, old); len(errs) != 1 {
+	if errs := info.ValidateUpdate(t.Context(), changed, old); len(errs) != 1 {
 		t.Errorf("changed: %v", errs)
 	}
 }

@@ -60,7 +60,7 @@ func BenchmarkUpdate(b *testing.B) {
 			for b.Loop() {
 				obj := old.DeepCopy()
 				obj.Labels = map[string]string{"a": "b"}
-				if errs := info.BeforeUpdate(obj, old, nil); len(errs) > 0 {
+				if errs := info.BeforeUpdate(b.Context(), obj, old, nil); len(errs) > 0 {
 					b.Fatal(errs)
 				}
 				info.Warnings(obj, old)

@@ -110,7 +110,7 @@ func (p *player) play(t *testing.T, step Step) Answer {
 	var errs field.ErrorList
 	var warnings []string
 	if step.Verb == "create" {
-		errs = info.ValidateView(view, nil)
+		errs = info.ValidateView(t.Context(), view, nil)
 		if obj.GetName() == "" && obj.GetGenerateName() != "" {
 			obj.SetName(obj.GetGenerateName() + "xxxxx")
 		}
@@ -121,9 +121,9 @@ func (p *player) play(t *testing.T, step Step) Answer {
 		warnings = stored.Warnings(obj, nil)
 	} else {
 		edit := findEdit(t, stored, step.Subresource)
-		errs = info.ValidateView(view, old)
+		errs = info.ValidateView(t.Context(), view, old)
 		oldStored := info.ToStored(old)
-		errs = append(errs, stored.BeforeUpdate(obj, oldStored, edit)...)
+		errs = append(errs, stored.BeforeUpdate(t.Context(), obj, oldStored, edit)...)
 		if edit == nil {
 			warnings = stored.Warnings(obj, oldStored)
 		} else {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,11 +47,11 @@ func (a allocating) Info() *catalog.Info {
 		}
 		return validate(o)
 	}
-	i.ValidateUpdate = func(new, old catalog.Object) field.ErrorList {
+	i.ValidateUpdate = func(ctx context.Context, new, old catalog.Object) field.ErrorList {
 		if refused != nil {
 			return refused
 		}
-		return validateUpdate(new, old)
+		return validateUpdate(ctx, new, old)
 	}
 	return i
 }

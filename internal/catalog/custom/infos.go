@@ -90,12 +90,14 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 		Changed: func(new, old catalog.Object) bool {
 			return changed(new.(*Object), old.(*Object), own.Schema().HasStatus())
 		},
-		Validate:       func(o runtime.Object) field.ErrorList { return own.validate(o.(*Object)) },
-		ValidateUpdate: func(new, old catalog.Object) field.ErrorList { return own.validateUpdate(new.(*Object), old.(*Object)) },
-		Warnings:       finalizerWarnings,
-		RowConditions:  func(catalog.Object) []metav1.TableRowCondition { return nil },
-		ToStored:       func(o catalog.Object) catalog.Object { return o },
-		FromStored:     func(o catalog.Object) catalog.Object { return o },
+		Validate: func(o runtime.Object) field.ErrorList { return own.validate(o.(*Object)) },
+		ValidateUpdate: func(ctx context.Context, new, old catalog.Object) field.ErrorList {
+			return own.validateUpdate(ctx, new.(*Object), old.(*Object))
+		},
+		Warnings:      finalizerWarnings,
+		RowConditions: func(catalog.Object) []metav1.TableRowCondition { return nil },
+		ToStored:      func(o catalog.Object) catalog.Object { return o },
+		FromStored:    func(o catalog.Object) catalog.Object { return o },
 	}
 	i.Stored = i
 	i.DiscoveryVerbs = verbs
@@ -153,9 +155,11 @@ func addStatus(i *catalog.Info, own *Version) {
 		editFields(to.(*Object), func(fields map[string]any) { schema.KeepAllButStatus(fields, old) })
 	}
 	i.Status = &catalog.EditInfo{Name: "status", Verbs: []string{"get", "patch", "update"}, ResetFields: []string{"metadata", "spec"},
-		PrepareUpdate:  keepMetadata,
-		ValidateUpdate: func(new, old catalog.Object) field.ErrorList { return own.validateStatus(new.(*Object), old.(*Object)) },
-		Warnings:       func(catalog.Object, catalog.Object) []string { return nil }}
+		PrepareUpdate: keepMetadata,
+		ValidateUpdate: func(ctx context.Context, new, old catalog.Object) field.ErrorList {
+			return own.validateStatus(ctx, new.(*Object), old.(*Object))
+		},
+		Warnings: func(catalog.Object, catalog.Object) []string { return nil }}
 	i.Edits = append(i.Edits, i.Status)
 	i.ResetFields = []string{"status"}
 }
@@ -202,14 +206,14 @@ func (v *Version) validate(o *Object) field.ErrorList {
 	return v.Schema().Validate(context.Background(), o.validated(), found...)
 }
 
-func (v *Version) validateUpdate(new, old *Object) field.ErrorList {
+func (v *Version) validateUpdate(ctx context.Context, new, old *Object) field.ErrorList {
 	found := validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
-	return v.Schema().ValidateUpdate(context.Background(), new.validated(), old.validated(), found...)
+	return v.Schema().ValidateUpdate(ctx, new.validated(), old.validated(), found...)
 }
 
-func (v *Version) validateStatus(new, old *Object) field.ErrorList {
+func (v *Version) validateStatus(ctx context.Context, new, old *Object) field.ErrorList {
 	found := validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
-	return v.Schema().ValidateStatusUpdate(context.Background(), new.validated(), old.validated(), found...)
+	return v.Schema().ValidateStatusUpdate(ctx, new.validated(), old.validated(), found...)
 }
 
 func (v *Version) namespaced() bool {

@@ -215,7 +215,7 @@ func TestGenerations(t *testing.T) {
 		`{"metadata":{"name":"a","namespace":"ns","generation":9},"spec":{"size":1},"status":{"phase":"old"}}`: 5,
 	} {
 		obj := decode(t, info, change)
-		if errs := info.BeforeUpdate(obj, old, nil); len(errs) > 0 && !strings.Contains(errs.ToAggregate().Error(), "resourceVersion") {
+		if errs := info.BeforeUpdate(t.Context(), obj, old, nil); len(errs) > 0 && !strings.Contains(errs.ToAggregate().Error(), "resourceVersion") {
 			t.Errorf("%s: %v", change, errs)
 		}
 		if status := obj.Fields()["status"]; obj.Generation != want || fmt.Sprint(status) != "map[phase:old]" {
@@ -223,7 +223,7 @@ func TestGenerations(t *testing.T) {
 		}
 	}
 	status := decode(t, info, `{"metadata":{"name":"a","namespace":"ns","labels":{"x":"y"}},"spec":{"size":7},"status":{"phase":"new"}}`)
-	info.BeforeUpdate(status, old, info.Status)
+	info.BeforeUpdate(t.Context(), status, old, info.Status)
 	if got := text(t, status); !strings.Contains(got, `"size":1`) || !strings.Contains(got, `"phase":"new"`) || strings.Contains(got, `"x":"y"`) || status.Generation != 5 {
 		t.Errorf("status update made %s", got)
 	}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/catalog"
 )
 
 // FuzzSchema makes a schema and objects of bytes and compares what a Schema does with them with what upstream's libraries do: pruned fields
@@ -122,7 +124,7 @@ func (c *comparison) validate(obj, old map[string]any, isStatus bool) {
 
 func (c *comparison) errors(obj, old map[string]any, isStatus bool) [2][]string {
 	var warnings []string
-	ctx := WithWarnings(context.Background(), func(text string) { warnings = append(warnings, text) })
+	ctx := catalog.WithWarnings(context.Background(), func(text string) { warnings = append(warnings, text) })
 	var errs field.ErrorList
 	switch {
 	case old == nil:

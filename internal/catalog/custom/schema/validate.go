@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
-	"k8s.io/apiserver/pkg/warning"
 )
 
 // Validate returns why an object must not be created: values, scale, metadata of embedded resources, list types and CEL rules. Found are
@@ -22,7 +21,7 @@ func (s *Schema) Validate(ctx context.Context, obj map[string]any, found ...*fie
 }
 
 // ValidateUpdate returns why an object must not replace the old one. Errors in values that did not change are ratcheted, if upstream can
-// correlate them with the old value. Rules that fail in such values are reported as warnings, to whom WithWarnings names.
+// correlate them with the old value. Rules that fail in such values are reported as warnings, to whom catalog.WithWarnings names.
 func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any, found ...*field.Error) field.ErrorList {
 	return s.validate(ctx, &change{obj: obj, old: old, found: found})
 }
@@ -32,16 +31,6 @@ func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any, fo
 func (s *Schema) ValidateStatusUpdate(ctx context.Context, obj, old map[string]any, found ...*field.Error) field.ErrorList {
 	return s.validate(ctx, &change{obj: obj, old: old, status: true, found: found})
 }
-
-// WithWarnings returns a context with which ValidateUpdate and ValidateStatusUpdate call warn for each rule that fails in a value that did not
-// change.
-func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
-	return warning.WithWarningRecorder(ctx, warner(warn))
-}
-
-type warner func(text string)
-
-func (w warner) AddWarning(_, text string) { w(text) }
 
 // change is an object that is to be created or to replace an old one.
 type change struct {

@@ -94,9 +94,8 @@ func checkSelectors(p part, selectors []resourcev1.DeviceSelector, stored bool) 
 		switch {
 		case s.CEL == nil:
 			p.Required("cel", "")
-		case !stored && len(s.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength:
-			cel := p.child("cel")
-			cel.Add(field.TooLong(cel.Path("expression"), "", resourcev1.CELSelectorExpressionMaxLength))
+		case !stored:
+			checkExpression(p.child("cel"), s.CEL.Expression)
 		}
 	})
 }

@@ -10,9 +10,6 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// missingCEL is the Resource.Missing of resources with selectors.
-const missingCEL = "CEL expressions of device selectors are not compiled"
-
 // DeviceClass declares device classes: selectors for devices, and their configuration.
 var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Group: group, Version: version, Kind: "DeviceClass", Plural: "deviceclasses",
@@ -23,7 +20,7 @@ var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Validate:            func(c *resourcev1.DeviceClass) field.ErrorList { return validateClass(c, nil) },
 	ValidateUpdate:      func(new, old *resourcev1.DeviceClass) field.ErrorList { return validateClass(new, &old.Spec) },
 	Columns:             []catalog.Column[resourcev1.DeviceClass]{catalog.NameColumn[resourcev1.DeviceClass](), catalog.AgeColumn[resourcev1.DeviceClass]()},
-	Missing:             missingCEL,
+	Complete:            true,
 }
 
 // validateClass validates a class; what did not change since old need not obey limits that were introduced later.

@@ -49,7 +49,7 @@ var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 			Cell: func(c *resourcev1.ResourceClaim, _ time.Time) any { return claimState(c) }},
 		catalog.AgeColumn[resourcev1.ResourceClaim](),
 	},
-	Missing: missingCEL,
+	Complete: true,
 }
 
 // ResourceClaimTemplate declares templates from which a claim is created for each pod that names one.
@@ -76,8 +76,8 @@ var ResourceClaimTemplate = catalog.Resource[resourcev1.ResourceClaimTemplate]{
 		spec.Immutable("", new.Spec, old.Spec)
 		return spec.errors()
 	},
-	Columns: []catalog.Column[resourcev1.ResourceClaimTemplate]{catalog.NameColumn[resourcev1.ResourceClaimTemplate](), catalog.AgeColumn[resourcev1.ResourceClaimTemplate]()},
-	Missing: missingCEL,
+	Columns:  []catalog.Column[resourcev1.ResourceClaimTemplate]{catalog.NameColumn[resourcev1.ResourceClaimTemplate](), catalog.AgeColumn[resourcev1.ResourceClaimTemplate]()},
+	Complete: true,
 }
 
 func checkTemplate(p part, t *resourcev1.ResourceClaimTemplate) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -115,6 +116,22 @@ func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 		w.Header().Set("Expires", h.now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
 	d.serve(w, r, form, gnostic.V3)
+}
+
+// JSON returns the OpenAPI v3 document of a path such as "apis/example.com/v1", built-in or put.
+func (h *Handler) JSON(path string) ([]byte, error) {
+	found, ok := h.v3(path)
+	if !ok {
+		return nil, fmt.Errorf("there is no OpenAPI v3 document %q", path)
+	}
+	d := found.document
+	if d.build != nil {
+		var err error
+		if d, err = d.build(); err != nil {
+			return nil, err
+		}
+	}
+	return d.json()
 }
 
 // v3 returns a document without building it: it is built when it is opened.

@@ -10,10 +10,12 @@ import (
 
 	"skiff/internal/apiserver/admission/admissiontest"
 	"skiff/internal/apiserver/admission/policy/typecheck"
+	"skiff/internal/apiserver/openapi"
+	"skiff/internal/catalog/all"
 )
 
 func TestCheck(t *testing.T) {
-	schemas := typecheck.BuiltIn()
+	schemas := typecheck.Served(typecheck.Resources(all.Resources()), openapi.JSON)
 	for _, c := range []struct {
 		name, spec string
 		want       []string // "field: a part of the warning"
@@ -30,6 +32,10 @@ func TestCheck(t *testing.T) {
   matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [replicasets, deployments]}, {apiGroups: [""], apiVersions: [v1], resources: [pods]}]}
   validations: [{expression: "object.foo < 1 || object.spec.replicas > 1"}]`, []string{
 			"spec.validations[0].expression: /v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'foo'\n | object.foo < 1 || object.spec.replicas > 1\n | ......^\nERROR: <input>:1:30: undefined field 'replicas'"}},
+		{"resources of the core group are looked for in all groups", `
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [events]}]}
+  validations: [{expression: "object.involvedObject.name != '' || object.regarding.name != ''"}]`, []string{
+			"spec.validations[0].expression: /v1, Kind=Event: ERROR: <input>:1:43: undefined field 'regarding'\n | object.involvedObject.name != '' || object.regarding.name != ''\n | ..........................................^\n\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'involvedObject'"}},
 		{"wildcards and subresources are not checked", `
   matchConstraints: {resourceRules: [{apiGroups: ["*"], apiVersions: [v1], resources: [pods]}, {apiGroups: [""], apiVersions: ["*"], resources: [pods]}, {apiGroups: [""], apiVersions: [v1], resources: ["*", pods/status]}]}
   validations: [{expression: "object.foo"}]`, nil},

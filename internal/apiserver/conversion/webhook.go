@@ -53,7 +53,7 @@ type Webhooks struct {
 
 // New returns a maker of converters.
 func New(o Options) *Webhooks {
-	w := &Webhooks{pool: client.NewPool(client.NewResolver(o.Store).Resolve, o.Dial), metrics: newMetrics(o.Metrics), log: o.Log}
+	w := &Webhooks{pool: client.NewPool(client.NewResolver(o.Store).Resolve, o.Dial, nil), metrics: newMetrics(o.Metrics), log: o.Log}
 	context.AfterFunc(o.Stopping, w.pool.Close)
 	return w
 }

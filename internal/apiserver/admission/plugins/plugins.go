@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +61,9 @@ type Options struct {
 	// Log gets a line for what a person would want to know; nil logs nothing.
 	Log *slog.Logger
 
-	podSecurity podsecurity.Config // read from ConfigFile
+	// The others are read from ConfigFile.
+	podSecurity podsecurity.Config
+	credentials map[string]*client.Credentials // by plugin
 }
 
 // registration declares a plugin of Kubernetes.
@@ -106,9 +109,13 @@ var ordered = []registration{
 	{name: "NodeDeclaredFeatureValidator", enabledByDefault: true},
 	{name: "PodResizeValidator", enabledByDefault: true},
 	{mutating.Name, true, func(s objects.Store, o Options) admission.Plugin { return mutating.New(s, o.policies()) }},
-	{webhook.MutatingName, true, func(s objects.Store, o Options) admission.Plugin { return webhook.NewMutating(o.webhooks(s)) }},
+	{webhook.MutatingName, true, func(s objects.Store, o Options) admission.Plugin {
+		return webhook.NewMutating(o.webhooks(s, webhook.MutatingName))
+	}},
 	{validating.Name, true, func(s objects.Store, o Options) admission.Plugin { return validating.New(s, o.policies()) }},
-	{webhook.ValidatingName, true, func(s objects.Store, o Options) admission.Plugin { return webhook.NewValidating(o.webhooks(s)) }},
+	{webhook.ValidatingName, true, func(s objects.Store, o Options) admission.Plugin {
+		return webhook.NewValidating(o.webhooks(s, webhook.ValidatingName))
+	}},
 	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
 	{name: "AlwaysDeny"},
 }
@@ -156,21 +163,37 @@ func (o *Options) policies() policy.Options {
 	return p
 }
 
-// webhooks returns the options of the plugins that call webhooks.
-func (o Options) webhooks(s objects.Store) webhook.Options {
-	return webhook.Options{Store: s, Authorizer: o.Authorizer, Resolve: o.ResolveService, Dial: o.Dial, Metrics: o.Metrics, Stopping: o.Stopping, Log: o.Log}
+// webhooks returns the options of a plugin that calls webhooks.
+func (o Options) webhooks(s objects.Store, name string) webhook.Options {
+	return webhook.Options{Store: s, Authorizer: o.Authorizer, Resolve: o.ResolveService, Dial: o.Dial, Credentials: o.credentials[name], Metrics: o.Metrics,
+		Stopping: o.Stopping, Log: o.Log}
 }
 
 // readConfig reads the plugins' configurations from ConfigFile.
 func (o *Options) readConfig() error {
 	exists := func(name string) bool { _, ok := find(name); return ok }
-	configurable := func(name string) bool { return name == podsecurity.Name }
+	parsers := map[string]func([]byte) error{
+		podsecurity.Name: func(text []byte) (err error) {
+			o.podSecurity, err = podsecurity.ParseConfig(text)
+			return err
+		},
+	}
+	o.credentials = map[string]*client.Credentials{}
+	for _, name := range []string{webhook.MutatingName, webhook.ValidatingName} {
+		parsers[name] = func(text []byte) (err error) {
+			o.credentials[name], err = webhook.ParseConfig(text)
+			return err
+		}
+	}
+	configurable := func(name string) bool { return parsers[name] != nil }
 	configurations, err := configfile.Read(o.ConfigFile, exists, configurable)
 	if err != nil {
 		return err
 	}
-	if o.podSecurity, err = podsecurity.ParseConfig(configurations[podsecurity.Name]); err != nil {
-		return fmt.Errorf("admission configuration %s: plugin %q: %w", o.ConfigFile, podsecurity.Name, err)
+	for _, name := range slices.Sorted(maps.Keys(parsers)) {
+		if err := parsers[name](configurations[name]); err != nil {
+			return fmt.Errorf("admission configuration %s: plugin %q: %w", o.ConfigFile, name, err)
+		}
 	}
 	return nil
 }

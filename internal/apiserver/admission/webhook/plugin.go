@@ -29,6 +29,8 @@ type Options struct {
 	Resolve client.Resolve
 	// Dial connects to webhook servers; directly if nil.
 	Dial client.Dial
+	// Credentials are for webhook servers; nil has none.
+	Credentials *client.Credentials
 	// Metrics is where the plugins register their metrics; nil registers none.
 	Metrics prometheus.Registerer
 	// Stopping ends when the server stops: connections are closed. It may be nil.
@@ -55,7 +57,7 @@ func newPlugin(o Options, name, kind, step string, mutating bool) *plugin {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &plugin{hooks: hooks{pool: client.NewPool(o.Resolve, o.Dial), authorizer: o.Authorizer}, name: name, kind: kind, step: step, mutating: mutating,
+	p := &plugin{hooks: hooks{pool: client.NewPool(o.Resolve, o.Dial, o.Credentials), authorizer: o.Authorizer}, name: name, kind: kind, step: step, mutating: mutating,
 		store: o.Store, metrics: newMetrics(o.Metrics), log: o.Log}
 	if o.Stopping != nil {
 		context.AfterFunc(o.Stopping, p.pool.Close)

@@ -38,14 +38,14 @@ func (e *Endpoint) Post(ctx context.Context, urlPath string, body [2][]byte) ([]
 
 // PostUpTo is Post for an answer of at most the given size.
 func (e *Endpoint) PostUpTo(ctx context.Context, urlPath string, body [2][]byte, maxAnswer int) ([]byte, error) {
-	transport, err := e.transport()
+	connections, err := e.connect()
 	if err != nil {
 		return nil, err
 	}
 	defer e.done()
 	u := &url.URL{Scheme: "https", Host: e.host, Path: urlPath, RawQuery: timeoutParameter(ctx)}
 	for try := 1; ; try++ {
-		answer, wait, err := e.post(ctx, transport, u, body, maxAnswer)
+		answer, wait, err := e.post(ctx, connections, u, body, maxAnswer)
 		if err == nil || wait < 0 || try == maxTries || sleep(ctx, wait) != nil {
 			return answer, err
 		}
@@ -80,8 +80,8 @@ func sleep(ctx context.Context, wait time.Duration) error {
 }
 
 // post sends the body once. If the server wants it to be sent again later, wait is how long to wait, otherwise negative.
-func (e *Endpoint) post(ctx context.Context, transport *http.Transport, u *url.URL, body [2][]byte, maxAnswer int) (answer []byte, wait time.Duration, err error) {
-	response, err := e.send(ctx, transport, u, body)
+func (e *Endpoint) post(ctx context.Context, c *connections, u *url.URL, body [2][]byte, maxAnswer int) (answer []byte, wait time.Duration, err error) {
+	response, err := e.send(ctx, c, u, body)
 	if err != nil {
 		return nil, -1, &url.Error{Op: "Post", URL: u.String(), Err: err}
 	}
@@ -102,7 +102,7 @@ func (e *Endpoint) post(ctx context.Context, transport *http.Transport, u *url.U
 
 // send sends the body to an address of the endpoint. It does so again if a connection that was kept turns out to be closed, and resolves a service again
 // if nobody listens at the address: its pod may just have ended.
-func (e *Endpoint) send(ctx context.Context, transport *http.Transport, u *url.URL, body [2][]byte) (*http.Response, error) {
+func (e *Endpoint) send(ctx context.Context, c *connections, u *url.URL, body [2][]byte) (*http.Response, error) {
 	for try := 1; ; try++ {
 		to := *u
 		if e.service != nil {
@@ -111,12 +111,12 @@ func (e *Endpoint) send(ctx context.Context, transport *http.Transport, u *url.U
 				return nil, err
 			}
 		}
-		response, kept, err := roundTrip(transport, e.request(ctx, &to, body))
+		response, kept, err := roundTrip(c, e.request(ctx, &to, body))
 		switch {
 		case err == nil, try == maxTransportTries, ctx.Err() != nil:
 			return response, err
 		case kept:
-			transport.CloseIdleConnections() // the others are closed, too, if the server has restarted
+			c.http.CloseIdleConnections() // the others are closed, too, if the server has restarted
 		case e.service == nil || !isDialError(err):
 			return nil, err
 		}
@@ -124,10 +124,10 @@ func (e *Endpoint) send(ctx context.Context, transport *http.Transport, u *url.U
 }
 
 // roundTrip sends a request. kept says that it was sent over a connection that was open before.
-func roundTrip(transport *http.Transport, r *http.Request) (response *http.Response, kept bool, err error) {
+func roundTrip(c *connections, r *http.Request) (response *http.Response, kept bool, err error) {
 	var reused atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused.Store(c.Reused) }}
-	response, err = transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	response, err = c.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	return response, reused.Load(), err
 }
 

@@ -43,7 +43,7 @@ func TestPost(t *testing.T) {
 		sent, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, strings.Join([]string{r.Method, r.URL.String(), r.Proto, string(sent), r.Header.Get("Content-Type"), r.UserAgent()}, "|"))
 	})
-	p := client.NewPool(nil, nil)
+	p := client.NewPool(nil, nil, nil)
 	e, path, err := p.Acquire(&admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/a//b/"), CABundle: ca})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestService(t *testing.T) {
 		}
 		return s.Listener.Addr().String(), nil
 	}
-	p := client.NewPool(resolve, nil)
+	p := client.NewPool(resolve, nil, nil)
 	e, path, err := p.Acquire(&admissionregistrationv1.WebhookClientConfig{CABundle: ca, Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "svc", Port: ptr.To[int32](8443)}})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestClosedConnections(t *testing.T) {
 		sent, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, strconv.Itoa(len(sent)))
 	})
-	p := client.NewPool(nil, nil)
+	p := client.NewPool(nil, nil, nil)
 	e, _, err := p.Acquire(&admissionregistrationv1.WebhookClientConfig{URL: &s.URL, CABundle: ca})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestRetryAfter(t *testing.T) {
 			_, _ = io.WriteString(w, "ok")
 		}
 	})
-	p := client.NewPool(nil, nil)
+	p := client.NewPool(nil, nil, nil)
 	e, _, err := p.Acquire(&admissionregistrationv1.WebhookClientConfig{URL: &s.URL, CABundle: ca})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 func TestBadConfigurations(t *testing.T) {
-	p := client.NewPool(nil, nil)
+	p := client.NewPool(nil, nil, nil)
 	for _, c := range []struct {
 		config admissionregistrationv1.WebhookClientConfig
 		want   string

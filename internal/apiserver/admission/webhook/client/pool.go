@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 )
 
@@ -40,33 +40,36 @@ type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Pool has the connections to all webhook servers.
 type Pool struct {
-	resolve Resolve
-	dial    Dial
+	resolve     Resolve
+	dial        Dial
+	credentials *Credentials
 
 	mu        sync.Mutex
 	closed    bool
 	endpoints map[[sha256.Size]byte]*Endpoint
 }
 
-// NewPool returns an empty pool. A nil dial connects directly.
-func NewPool(resolve Resolve, dial Dial) *Pool {
+// NewPool returns an empty pool. A nil dial connects directly; without credentials webhooks are called as nobody.
+func NewPool(resolve Resolve, dial Dial, credentials *Credentials) *Pool {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
-	return &Pool{resolve: resolve, dial: dial, endpoints: map[[sha256.Size]byte]*Endpoint{}}
+	return &Pool{resolve: resolve, dial: dial, credentials: credentials, endpoints: map[[sha256.Size]byte]*Endpoint{}}
 }
 
 // Endpoint is a webhook server: an address and what its certificate is verified by.
 type Endpoint struct {
 	pool       *Pool
 	key        [sha256.Size]byte
+	server     string // HOST:PORT, by which credentials are found
 	host       string // as the Host header and error texts have it
 	service    *admissionregistrationv1.ServiceReference
 	port       int32 // of the service
 	serverName string
 	caBundle   []byte
 
-	transport func() (*http.Transport, error) // made for the first call
+	mu   sync.Mutex
+	made *connections // nil before the first call
 
 	users    int  // guarded by pool.mu
 	released bool // guarded by pool.mu: no webhook uses the endpoint any more
@@ -81,6 +84,7 @@ func (p *Pool) Acquire(c *admissionregistrationv1.WebhookClientConfig) (e *Endpo
 		e.service, e.port = c.Service, ptr.Deref(c.Service.Port, 443)
 		e.serverName = c.Service.Name + "." + c.Service.Namespace + ".svc"
 		e.host = net.JoinHostPort(e.serverName, strconv.Itoa(int(e.port)))
+		e.server = e.host
 		urlPath = ptr.Deref(c.Service.Path, "")
 	case c.URL == nil || *c.URL == "":
 		return nil, "", errors.New("webhook configuration must have either service or URL")
@@ -90,6 +94,9 @@ func (p *Pool) Acquire(c *admissionregistrationv1.WebhookClientConfig) (e *Endpo
 			return nil, "", fmt.Errorf("Unparsable URL: %w", err)
 		}
 		e.host, e.serverName, urlPath = u.Host, u.Hostname(), u.Path
+		if e.server = u.Host; u.Port() == "" {
+			e.server = net.JoinHostPort(u.Hostname(), "443")
+		}
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q %t %q %q", e.host, e.service != nil, e.serverName, e.caBundle)
@@ -99,7 +106,6 @@ func (p *Pool) Acquire(c *admissionregistrationv1.WebhookClientConfig) (e *Endpo
 	if known := p.endpoints[e.key]; known != nil {
 		e = known
 	} else {
-		e.transport = sync.OnceValues(e.newTransport)
 		p.endpoints[e.key] = e
 	}
 	e.users++
@@ -129,8 +135,10 @@ func (p *Pool) Close() {
 
 // closeIdle closes the connections that are idle.
 func (e *Endpoint) closeIdle() {
-	if transport, err := e.transport(); err == nil {
-		transport.CloseIdleConnections()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.made != nil {
+		e.made.http.CloseIdleConnections()
 	}
 }
 
@@ -143,22 +151,34 @@ func (e *Endpoint) done() {
 	}
 }
 
-// newTransport returns a transport for HTTP/1.1: over one connection of HTTP/2 all calls would go to the same pod, and fail together.
-func (e *Endpoint) newTransport() (*http.Transport, error) {
-	config := &tls.Config{ServerName: e.serverName, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
-	if len(bytes.TrimSpace(e.caBundle)) > 0 {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(e.caBundle) {
-			return nil, &CredentialsError{"unable to load root certificates: unable to parse bytes as PEM block"}
+// connect returns what calls go over, which is made for the first call.
+func (e *Endpoint) connect() (*connections, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.made == nil {
+		made, err := e.newConnections()
+		if err != nil {
+			return nil, &CredentialsError{err}
 		}
+		e.made = made
 	}
-	return &http.Transport{DialContext: e.pool.dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout, DisableCompression: true,
-		MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxIdleConnections, MaxIdleConns: 4 * maxIdleConnections, IdleConnTimeout: idleTimeout,
-		MaxResponseHeaderBytes: maxHeader, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}, nil
+	return e.made, nil
 }
 
-// CredentialsError says that nothing can verify the certificate of a webhook server.
-type CredentialsError struct{ reason string }
-
-// Error implements error.
-func (e *CredentialsError) Error() string { return e.reason }
+// newConnections returns connections of HTTP/1.1: over one connection of HTTP/2 all calls would go to the same pod, and fail together.
+func (e *Endpoint) newConnections() (*connections, error) {
+	config, err := transportConfig(e.pool.credentials.userOf(e.server), e.pool.dial)
+	if err != nil {
+		return nil, err
+	}
+	config.TLS.ServerName, config.TLS.NextProtos, config.TLS.CAData = e.serverName, []string{"http/1.1"}, bytes.TrimSpace(e.caBundle)
+	security, err := transport.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &connections{http: &http.Transport{DialContext: config.DialHolder.Dial, TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout,
+		DisableCompression: true, MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxIdleConnections, MaxIdleConns: 4 * maxIdleConnections,
+		IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	c.RoundTripper, err = transport.HTTPWrappersForConfig(config, c.http)
+	return c, err
+}

@@ -40,9 +40,8 @@ type Info struct {
 	StorageName, StorageVersion string
 	StoredAsJSON                bool
 	Virtual, Expires, Uncached  bool
-	Deprecated                  string              // a warning to send with every response; empty if there is none
-	Unenforced                  string              // what objects request that skiff does not implement yet; empty if nothing
-	UnenforcedPart              func(Object) string // nil: nothing
+	Deprecated                  string // a warning to send with every response; empty if there is none
+	Unenforced                  string // what objects request that skiff does not implement yet; empty if nothing
 	AnyFinalizer                bool
 	CreateOnUpdate              bool
 	UnconditionalUpdate         bool
@@ -232,9 +231,6 @@ func (r Resource[T]) Info() *Info {
 	}
 	if r.Grace != nil {
 		i.Grace = func(o Object, asked *int64) int64 { return r.Grace(any(o).(*T), asked) }
-	}
-	if r.UnenforcedPart != nil {
-		i.UnenforcedPart = func(o Object) string { return r.UnenforcedPart(any(o).(*T)) }
 	}
 	if r.Critical != nil {
 		i.Critical = func(o Object) bool { return r.Critical(any(o).(*T)) }

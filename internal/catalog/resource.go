@@ -34,10 +34,6 @@ type Resource[T any] struct {
 	// UnmarshalStored decodes a stored value that is not protobuf. Without it the value is the JSON of the type.
 	UnmarshalStored func(value []byte, obj *T) error
 
-	// UnenforcedPart returns what an object requests that skiff does not implement yet, although it implements the rest of it; empty if nothing. Writes are
-	// answered with a warning that names it.
-	UnenforcedPart func(*T) string
-
 	// Name returns what is wrong with a name (a prefix, if the server will append to it). Required unless Virtual.
 	// k8s.io/apimachinery/pkg/api/validation has the usual ones, such as NameIsDNSSubdomain.
 	Name func(name string, prefix bool) []string

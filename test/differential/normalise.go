@@ -71,9 +71,8 @@ func sortRows(lines []string) {
 // logLine matches what kubectl's libraries log when a connection breaks, which is not part of the answer.
 var logLine = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [a-z_]+\.go:[0-9]+\]`)
 
-// unenforced matches skiff's warnings about objects, and parts of them, that it stores and does not enforce. TestUnenforced of internal/apiserver checks the
-// first of them.
-var unenforced = regexp.MustCompile(`^Warning: skiff does not (enforce .* yet: this object|support .* yet: it) is stored and has no effect$`)
+// unenforced matches skiff's warnings about objects that it stores and does not enforce, which TestUnenforced of internal/apiserver checks.
+var unenforced = regexp.MustCompile(`^Warning: skiff does not enforce .* yet: this object is stored and has no effect$`)
 
 // line normalises text outside tables.
 func (n *normaliser) line(line string) string {

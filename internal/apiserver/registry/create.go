@@ -105,7 +105,6 @@ func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w 
 		return nil, r.invalid(obj.GetName(), errs)
 	}
 	w.warn(r.Info.Warnings(obj, nil))
-	r.warnUnenforced(obj, w)
 	if err := w.validate(ctx, obj, nil); err != nil {
 		return nil, err
 	}
@@ -158,16 +157,6 @@ func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object,
 		return nil, err
 	}
 	return write.Item(revision), nil
-}
-
-// warnUnenforced warns the client of what the object requests that skiff does not implement yet.
-func (r *Registry) warnUnenforced(obj catalog.Object, w Write) {
-	if r.Info.UnenforcedPart == nil {
-		return
-	}
-	if what := r.Info.UnenforcedPart(obj); what != "" {
-		w.Warn("skiff does not support " + what + " yet: it is stored and has no effect")
-	}
 }
 
 // alreadyExists returns the error of a create, given the error of the store: AlreadyExists if there is an object of that name.

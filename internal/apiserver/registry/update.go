@@ -185,7 +185,6 @@ func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old cat
 	}
 	if u.Edit == nil {
 		u.warn(r.Info.Warnings(obj, old))
-		r.warnUnenforced(obj, u.Write)
 	} else {
 		u.warn(u.Edit.Warnings(obj, old))
 	}

@@ -84,7 +84,7 @@ func TestCustomObjects(t *testing.T) {
 metadata: {name: things}
 spec:
   matchConstraints: {resourceRules: [{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [things]}]}
-  reinvocationPolicy: IfNeeded
+  reinvocationPolicy: Never
   mutations:
   - {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{replicas: object.spec.replicas + 1}}"}}
   - {patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': object.kind}}]"}}`),

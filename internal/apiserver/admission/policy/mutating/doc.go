@@ -2,7 +2,7 @@
 // are apply configurations or JSON patches.
 //
 // Policies run in the order of their names, and the bindings of each in the order of theirs. When a mutation has changed the object, the chain runs a
-// second time; then only policies with the reinvocation policy IfNeeded run again, if the object was changed after they had run.
+// second time; then all policies with the reinvocation policy IfNeeded that have run do so again, also the one that made the last change.
 //
 // It must not import the API server's root package, its store or its cache.
 package mutating

@@ -75,6 +75,7 @@ type evaluation struct {
 	params      *policy.Params
 	invocations []invocation
 	refusals    []refusal
+	changed     bool // whether a policy has changed the object in this run
 }
 
 // invocation is a policy that applies to the write under a binding, with a parameter.
@@ -173,6 +174,10 @@ func (e *evaluation) invoke(ctx context.Context) error {
 			return err
 		}
 	}
+	if e.changed {
+		again.objectChanged()
+		e.subject.Reinvoke()
+	}
 	return nil
 }
 
@@ -192,7 +197,6 @@ func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinv
 	if !applies || e.subject.Reinvoked() && !again.due[key] {
 		return nil
 	}
-	changed := false
 	for i := range policy.mutations {
 		if version, err = e.request.Version(ctx, in.matched); err != nil {
 			return err
@@ -203,17 +207,13 @@ func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinv
 		start := time.Now()
 		mutated, err := e.mutate(ctx, version, policy, &policy.mutations[i], in)
 		e.metrics.observe(in.hook.Name, in.binding.Name, err, time.Since(start))
-		changed = changed || mutated
+		e.changed = e.changed || mutated
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 			return err
 		}
 		if err != nil {
 			e.refuse(in.hook, in.binding, err, metav1.StatusReasonInvalid)
 		}
-	}
-	if changed {
-		again.objectChanged()
-		e.subject.Reinvoke()
 	}
 	if policy.reinvoke {
 		again.ran[key] = true

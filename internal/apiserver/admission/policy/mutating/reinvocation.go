@@ -7,7 +7,7 @@ import (
 
 // reinvocation says which invocations run again when the chain runs a second time.
 type reinvocation struct {
-	ran, due map[key]bool   // of policies that may run again: those that have run, and those after which the object was changed
+	ran, due map[key]bool   // of policies that may run again: those that have run, and those that are to run in the second run
 	output   catalog.Object // the object when the plugin was done with it
 }
 
@@ -55,7 +55,7 @@ func (r *reinvocation) end(a *admission.Attributes) {
 	r.output = a.Object.DeepCopyObject().(catalog.Object)
 }
 
-// objectChanged makes all invocations that have run due again.
+// objectChanged makes all invocations that have run due again. As upstream, that includes the one that has changed the object last.
 func (r *reinvocation) objectChanged() {
 	for k := range r.ran {
 		r.due[k] = true

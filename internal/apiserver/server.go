@@ -71,7 +71,8 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
-	webhooks := conversion.New(conversion.Options{Store: s.loopback, Dial: opts.Dial, Metrics: s.api.Metrics.Registry, Stopping: s.stopping, Log: opts.Log})
+	webhooks := conversion.New(conversion.Options{Store: s.loopback, Dial: opts.Dial, Metrics: s.api.Metrics.Registry, Journey: opts.Journey,
+		Stopping: s.stopping, Log: opts.Log})
 	s.custom = newCustomResources(s)
 	s.definitions = crd.New(s.stopping, s.loopback, s.custom, webhooks.Converter, opts.Log)
 	s.aggregation = s.newAggregation()

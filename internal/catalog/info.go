@@ -62,15 +62,17 @@ type Info struct {
 	Changed         func(new, old Object) bool
 	Validate        func(runtime.Object) field.ErrorList
 	ValidateUpdate  func(ctx context.Context, new, old Object) field.ErrorList
-	Warnings        func(new, old Object) []string
-	Grace           func(obj Object, asked *int64) int64 // nil if objects are deleted at once
-	Deletion        DeletionInfo
-	EndsTokens      bool
-	KeepDecoded     bool
-	Critical        func(Object) bool // nil: never
-	RowConditions   func(Object) []metav1.TableRowCondition
-	Arrange         func(rows []RowInfo) // nil if the rows are in the order of the list
-	ResetFields     []string
+	// RulesRun returns, once, what the CEL rules of an object's kind cost in its last validation; nil if none have run. It is nil for kinds without such rules.
+	RulesRun      func(Object) *RulesRun
+	Warnings      func(new, old Object) []string
+	Grace         func(obj Object, asked *int64) int64 // nil if objects are deleted at once
+	Deletion      DeletionInfo
+	EndsTokens    bool
+	KeepDecoded   bool
+	Critical      func(Object) bool // nil: never
+	RowConditions func(Object) []metav1.TableRowCondition
+	Arrange       func(rows []RowInfo) // nil if the rows are in the order of the list
+	ResetFields   []string
 
 	// Normalized returns stored messages as the kind's schema of today has them: pruned, with defaults, and in the version of this Info, with the epoch of
 	// that schema. It is nil for kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.

@@ -8,12 +8,16 @@
 //
 // Recording must cost next to nothing: an API server does it for every request. A trace is one small allocation, no method waits
 // for another request, and the records are kept in rings of fixed size without pointers for the garbage collector to follow: 4,096
-// requests that wrote or had a cause, 1,024 that only read, the writers of the last 16,384 versions, and 2 MB of spans; about 9 MB,
-// never more, whatever clients send. Reading is for people and may be slow.
+// requests that wrote or had a cause, 1,024 that only read, the writers of the last 16,384 versions, 2 MB of spans of components and 1 MB of spans within
+// requests; about 10 MB, and less than one more of failures, whatever clients send. Reading is for people and may be slow.
 //
 // Besides requests there are the spans of components: a Span records what was done for which version of an object, from when to when. In the
 // server's process it is recorded at once (PutSpan); other processes post their spans in batches to PathSpans, with package client, so that no component
 // writes tracing code by hand. Requests made within a span name it as their parent.
+//
+// Within a request there are spans too: a webhook that was called, a policy that was evaluated, with its verdict. One that refused the write, or failed, is
+// also a Failure. A write that was refused leaves no version that its journey could be found by, so failures are kept by the object's name: the last 512,
+// each once, with the number of times.
 //
 // Tree joins all of it into the journey of one object: up its causes to the request that began it, and down to everything that it caused.
 // Draw writes a tree for people, with the critical path marked.

@@ -59,7 +59,7 @@ func (t *Tree) headline() string {
 
 // Title returns the object as people write it, such as "pod/web-1 in default".
 func (t *Tree) Title() string {
-	s := object(t.Resource, t.Name)
+	s := Describe(t.Resource, t.Name)
 	if t.Namespace != "" {
 		s += " in " + t.Namespace
 	}
@@ -198,7 +198,7 @@ func (n *Node) line(root bool) string {
 	case KindStage:
 		return n.Stage
 	case KindRequest:
-		s := n.Stage + " " + object(n.Resource, n.Name) + ", " + n.Component
+		s := n.Stage + " " + Describe(n.Resource, n.Name) + ", " + n.Component
 		if root && n.User != "" {
 			s += " as " + n.User
 		}
@@ -206,6 +206,9 @@ func (n *Node) line(root bool) string {
 			s += fmt.Sprintf(": %d", n.Code)
 		}
 		return s
+	}
+	if text := n.call(); text != "" {
+		return text
 	}
 	s := n.Stage
 	if details := n.details(); details != "" {
@@ -221,10 +224,12 @@ func (n *Node) line(root bool) string {
 // short returns a node in a few words.
 func (n *Node) short() string {
 	if n.Kind == KindRequest {
-		return n.Stage + " " + object(n.Resource, n.Name)
+		return n.Stage + " " + Describe(n.Resource, n.Name)
 	}
 	s := n.Stage
-	if c := n.Attribute("container"); c != "" {
+	if called := n.called(); called != "" {
+		return s + " " + called
+	} else if c := n.Attribute("container"); c != "" {
 		s += " " + c
 	} else if n.Stage == Decide {
 		return n.Component
@@ -269,8 +274,8 @@ func (n *Node) verdicts() (lines []string) {
 	return lines
 }
 
-// object returns an object as people write it: "deployment.apps/nginx", "pod/web-1 binding".
-func object(resource, name string) string {
+// Describe returns an object as people write it: "deployment.apps/nginx", "pod/web-1 binding".
+func Describe(resource, name string) string {
 	whole, sub, _ := strings.Cut(resource, "/")
 	plural, group, grouped := strings.Cut(whole, ".")
 	s := singular(plural)

@@ -11,7 +11,8 @@ import (
 // Options are the options of New.
 type Options struct {
 	// Capacity is how many traces that wrote or had a cause are kept; 4096 if zero. A quarter of that is kept of other traces, the writers
-	// of four times as many versions, and up to twice as many spans of components in 512 bytes times Capacity.
+	// of four times as many versions, up to twice as many spans of components in 512 bytes times Capacity, as many spans within requests in half of that, and
+	// an eighth as many failures.
 	Capacity int
 	// Now returns the time; time.Now if nil.
 	Now func() time.Time
@@ -28,10 +29,12 @@ type Recorder struct {
 	recordPool sync.Pool // of *record, for traces that have not ended
 
 	spans      *byteRing
+	calls      *byteRing // spans within requests; a separate ring because every write may have many
+	failures   failures
 	bufferPool sync.Pool // of *[]byte, for encoding spans
 }
 
-// New returns a Recorder and allocates all the memory that it will ever use.
+// New returns a Recorder and allocates all the memory that it will ever use, but for failures.
 func New(o Options) *Recorder {
 	if o.Capacity <= 0 {
 		o.Capacity = 4096
@@ -43,6 +46,8 @@ func New(o Options) *Recorder {
 		traces:   newRing(o.Capacity),
 		reads:    newRing(max(o.Capacity/4, 1)),
 		spans:    newByteRing(max(512*o.Capacity, 2*maxSpan), 2*o.Capacity),
+		calls:    newByteRing(max(256*o.Capacity, 2*maxSpan), o.Capacity),
+		failures: failures{most: max(o.Capacity/8, 1)},
 	}
 	r.recordPool.New = func() any { return new(record) }
 	r.bufferPool.New = func() any { return new([]byte) }

@@ -58,26 +58,31 @@ func (b *Batch) Check() error {
 
 // PutSpan records a span of a component's work, which must be within the limits (Clip, Check). It does not block for long.
 func (r *Recorder) PutSpan(s Span) {
-	if r == nil {
-		return
+	if r != nil {
+		r.putSpan(r.spans, &s)
 	}
-	buf := r.bufferPool.Get().(*[]byte)
-	defer r.bufferPool.Put(buf)
-	*buf = appendSpan((*buf)[:0], &s)
-	r.spans.put(*buf)
 }
 
-// Spans returns copies of all recorded spans, in the order they ended.
+func (r *Recorder) putSpan(into *byteRing, s *Span) {
+	buf := r.bufferPool.Get().(*[]byte)
+	defer r.bufferPool.Put(buf)
+	*buf = appendSpan((*buf)[:0], s)
+	into.put(*buf)
+}
+
+// Spans returns copies of all recorded spans: those of components in the order they ended, then those within requests.
 func (r *Recorder) Spans() []Span {
 	if r == nil {
 		return nil
 	}
 	var all []Span
-	r.spans.each(func(b []byte) {
-		if s, ok := readSpan(b); ok {
-			all = append(all, s)
-		}
-	})
+	for _, ring := range []*byteRing{r.spans, r.calls} {
+		ring.each(func(b []byte) {
+			if s, ok := readSpan(b); ok {
+				all = append(all, s)
+			}
+		})
+	}
 	return all
 }
 

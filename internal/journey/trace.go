@@ -106,7 +106,7 @@ func (t *Trace) Span(s Span) {
 	}
 	s.SpanContext, s.Parent = NewSpanContext(t.context), t.context.Span
 	s.Clip()
-	t.recorder.PutSpan(s)
+	t.recorder.putSpan(t.recorder.calls, &s)
 }
 
 // End ends the trace with the HTTP status of the response and stores it in the recorder.

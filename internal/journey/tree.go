@@ -19,6 +19,8 @@ type Tree struct {
 	Roots []*Node
 	// Ready is when the last of the object's pods was ready for the first time, as kubelets reported it; zero if none was.
 	Ready time.Time `json:",omitzero"`
+	// Failures are the webhooks and policies that refused a write of the object, or one made because of it, or that failed; the last first.
+	Failures []Failure `json:",omitempty"`
 }
 
 // The kinds of nodes of a tree.
@@ -102,6 +104,23 @@ func (r *Recorder) Tree(uid string) *Tree {
 		requests = r.views(func(rec *record) bool { return rec.inJourney() })
 	}
 	return newForest(requests, r.Spans()).tree(uid)
+}
+
+// Refused returns the journey of an object of which nothing is recorded but failures: the requests that were refused.
+func (r *Recorder) Refused(list []Failure) *Tree {
+	t := &Tree{Failures: list}
+	f := newForest(r.views(func(*record) bool { return true }), r.Spans())
+	for _, failure := range slices.Backward(list) {
+		root := f.spans[failure.Request]
+		if root == nil || slices.Contains(t.Roots, root) {
+			continue
+		}
+		kept := map[*Node]bool{}
+		root.Walk(func(n *Node, _ int) { kept[n] = true })
+		root.prune(kept)
+		t.Roots = append(t.Roots, root)
+	}
+	return t
 }
 
 // forest is all recorded requests and spans, joined by causes.
@@ -195,9 +214,14 @@ func (f *forest) join(n *Node, within SpanID) {
 			return // a cycle, because two clocks disagree
 		}
 	}
-	if p != nil {
-		n.parent = p
-		p.Children = append(p.Children, n)
+	if p == nil {
+		return
+	}
+	n.parent = p
+	p.Children = append(p.Children, n)
+	if p.Kind == KindRequest && n.Kind == KindWork && len(n.Causes) == 0 { // a call within the request is about what the request is about
+		n.Resource, _, _ = strings.Cut(p.Resource, "/")
+		n.Namespace, n.Name = p.Namespace, p.Name
 	}
 }
 

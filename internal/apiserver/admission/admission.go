@@ -54,8 +54,8 @@ type Origin interface {
 	AdmissionOptions(Operation) runtime.Object
 	// Annotate keeps an annotation for the audit log. Plugins call Attributes.AddAnnotation, which checks it.
 	Annotate(Annotation)
-	// WebhookCalled records a call of a webhook in the trace of the request.
-	WebhookCalled(Call)
+	// Called records a call of a webhook, or an evaluation of a policy, in the trace of the request.
+	Called(*Attributes, Call)
 }
 
 // Options returns the options of the request with their kind, such as CreateOptions; nil if there are none.

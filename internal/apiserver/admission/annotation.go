@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"skiff/internal/journey"
 )
 
 // Annotation is what a plugin has to say to the audit log about a request.
@@ -30,23 +32,34 @@ func (a *Attributes) AddAnnotation(n Annotation) error {
 	return nil
 }
 
-// Call is one call of a webhook, for traces.
+// Call is one call of a webhook, or one evaluation of a policy under a binding, for traces.
 type Call struct {
-	Kind                   string // "mutating webhook" or "validating webhook"
-	Configuration, Webhook string
-	Start                  time.Time
-	Duration               time.Duration
-	Verdict                Verdict
-	Err                    error // why the write was refused, or the webhook failed
+	Kind     string // a stage of package journey: "mutating webhook", "validating policy"
+	Name     string // of the webhook or policy
+	Under    string // the configuration that the webhook is in, or the binding; empty if the policy could not be matched
+	Param    string // the parameter of the policy, if it has one
+	Start    time.Time
+	Duration time.Duration
+	Cost     int64 // of the CEL expressions of a policy
+	Verdict  Verdict
+	Err      error // why the write was refused, or would have been, or the call failed
 }
 
-// Verdict is the outcome of a call of a webhook.
+// Verdict is the outcome of a call of a webhook or of an evaluation of a policy.
 type Verdict string
 
 const (
 	Allowed    Verdict = "allowed"
-	Patched    Verdict = "patched"     // allowed, and the object was changed
-	Denied     Verdict = "denied"      // by the webhook
-	FailedOpen Verdict = "failed open" // the webhook failed, and its failurePolicy is Ignore
-	Failed     Verdict = "failed"      // the webhook failed, which refused the write
+	Patched    Verdict = "patched"          // allowed, and the object was changed
+	Denied     Verdict = journey.Denied     // by the webhook or policy
+	Failed     Verdict = journey.Failed     // the webhook or policy failed, which refused the write
+	FailedOpen Verdict = journey.FailedOpen // it failed, and its failurePolicy is Ignore
+
+	// The rest is of policies only.
+	Warned    Verdict = "warned"             // a validation failed, of which the client is warned
+	Audited   Verdict = "audited"            // a validation failed, which the audit log has
+	Unmatched Verdict = "conditions not met" // the match conditions do not hold
 )
+
+// Refuses reports whether the write was refused because of it.
+func (v Verdict) Refuses() bool { return v == Denied || v == Failed }

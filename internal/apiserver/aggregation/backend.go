@@ -65,6 +65,9 @@ func newBackend(a *Aggregation, s *apiregistrationv1.APIService) *Backend {
 	return b
 }
 
+// Name returns the name of the APIService.
+func (b *Backend) Name() string { return b.name }
+
 func (b *Backend) service() serviceKey {
 	return serviceKey{b.spec.Service.Namespace, b.spec.Service.Name}
 }

@@ -27,14 +27,25 @@ type call struct {
 	err                  error
 }
 
+// remember keeps the failures of the webhook of a definition until it works again. Most are of requests that only read, and so have no trace.
+func (c *call) remember(r *journey.Recorder) {
+	if c.err == nil {
+		r.Recovered(journey.ConversionWebhook, c.definition)
+		return
+	}
+	r.Failed(journey.Failure{By: journey.ConversionWebhook, Name: c.definition, Configuration: c.from + " to " + c.to, Verdict: journey.Failed, Message: c.err.Error(),
+		Verb: "convert", Resource: "customresourcedefinitions.apiextensions.k8s.io", Object: c.definition})
+}
+
 // record records a call as a span of the request in whose context it was made, if that has a trace.
 func record(ctx context.Context, c call) {
 	t, _ := ctx.Value(traceKey{}).(*journey.Trace)
 	if t == nil {
 		return
 	}
-	span := journey.Span{Component: "kube-apiserver", Stage: "conversion webhook", Start: c.start, Duration: c.took, Attributes: []journey.Attribute{
-		{Key: "definition", Value: c.definition}, {Key: "from", Value: c.from}, {Key: "to", Value: c.to}, {Key: "objects", Value: strconv.Itoa(c.objects)}}}
+	span := journey.Span{Component: "kube-apiserver", Stage: journey.ConversionWebhook, Start: c.start, Duration: c.took, Attributes: []journey.Attribute{
+		{Key: journey.AttributeDefinition, Value: c.definition}, {Key: journey.AttributeFrom, Value: c.from}, {Key: journey.AttributeTo, Value: c.to},
+		{Key: journey.AttributeObjects, Value: strconv.Itoa(c.objects)}}}
 	if c.err != nil {
 		span.Error = c.err.Error()
 	}

@@ -19,6 +19,7 @@ import (
 	"skiff/internal/apiserver/admission/webhook/client"
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/catalog/custom"
+	"skiff/internal/journey"
 )
 
 const (
@@ -39,6 +40,8 @@ type Options struct {
 	Dial client.Dial
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
+	// Journey remembers the failures of webhooks; it may be nil.
+	Journey *journey.Recorder
 	// Stopping ends when the server stops: connections are closed.
 	Stopping context.Context
 	Log      *slog.Logger
@@ -48,12 +51,13 @@ type Options struct {
 type Webhooks struct {
 	pool    *client.Pool
 	metrics *metrics
+	journey *journey.Recorder
 	log     *slog.Logger
 }
 
 // New returns a maker of converters.
 func New(o Options) *Webhooks {
-	w := &Webhooks{pool: client.NewPool(client.NewResolver(o.Store).Resolve, o.Dial, nil), metrics: newMetrics(o.Metrics), log: o.Log}
+	w := &Webhooks{pool: client.NewPool(client.NewResolver(o.Store).Resolve, o.Dial, nil), metrics: newMetrics(o.Metrics), journey: o.Journey, log: o.Log}
 	context.AfterFunc(o.Stopping, w.pool.Close)
 	return w
 }
@@ -132,7 +136,11 @@ func (w *webhook) call(ctx context.Context, objects []*custom.Object, encoded []
 	}
 	took := time.Since(start)
 	w.metrics.called(w.definition, from.Version, to.Kind().Version, took, failure, err)
-	record(ctx, call{definition: w.definition, from: from.Version, to: to.Kind().Version, objects: len(objects), start: start, took: took, err: err})
+	made := call{definition: w.definition, from: from.Version, to: to.Kind().Version, objects: len(objects), start: start, took: took, err: err}
+	record(ctx, made)
+	if ctx.Err() == nil {
+		made.remember(w.journey)
+	}
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("failed to convert custom objects by webhook", "definition", w.definition, "from", from.Version, "to", to.Kind().Version, "objects", len(objects), "err", err)
 	}

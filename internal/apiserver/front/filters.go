@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,7 +124,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 		return
 	}
 	if other := f.Aggregation.Backend(rt.Group, rt.Version, r.URL.Path); other != nil {
-		other.Serve(w, r.WithContext(ctx), attributes.User, long)
+		f.forward(ctx, w, r, other, attributes.User, long, trace)
 		return
 	}
 	if !rt.Resource {
@@ -137,6 +138,22 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	if err := f.API.Serve(rq); err != nil {
 		response.Fail(w, r, err)
 	}
+}
+
+// forward has another server answer a request.
+func (f *Front) forward(ctx context.Context, w *response.Writer, r *http.Request, to *aggregation.Backend, user *authn.User, long bool, trace *journey.Trace) {
+	trace.Stage(journey.AggregatedAPI)
+	began := time.Now()
+	to.Serve(w, r.WithContext(ctx), user, long)
+	if trace == nil {
+		return
+	}
+	span := journey.Span{Component: "kube-apiserver", Stage: journey.AggregatedAPI, Start: began, Duration: time.Since(began), Attributes: []journey.Attribute{
+		{Key: journey.AttributeAPIService, Value: to.Name()}, {Key: journey.AttributeCode, Value: strconv.Itoa(w.Code())}}}
+	if w.Code() >= http.StatusInternalServerError {
+		span.Error = http.StatusText(w.Code())
+	}
+	trace.Span(span)
 }
 
 // startTrace begins the trace of a request that may write; nil for others, and if no journeys are recorded.

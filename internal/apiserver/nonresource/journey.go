@@ -96,15 +96,27 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	if may, reason, err := reader.may("get", end.Info.GVR.GroupResource(), namespace, name); !may {
 		return response.Forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
 	}
+	about := h.Journey.Failures(func(f *journey.Failure) bool {
+		return f.Object == name && f.Namespace == namespace && whole(f.Resource) == end.Traced
+	})
 	uid := ""
 	if it, err := end.Registry.Get(r.Context(), namespace, name, ""); err == nil {
 		uid = it.UID
+		about = slices.DeleteFunc(about, func(f journey.Failure) bool {
+			return f.Verb == "create" && f.Resource == end.Traced && f.Verdict != journey.FailedOpen
+		})
 	} else if !apierrors.IsNotFound(err) {
 		return err
-	} else if uid = h.Journey.Last(end.Traced, namespace, name); uid == "" {
+	} else if uid = h.Journey.Last(end.Traced, namespace, name); uid == "" && len(about) == 0 {
 		return err
 	}
-	tree := h.Journey.Tree(uid)
+	tree := h.Journey.Refused(about)
+	if uid != "" {
+		tree = h.Journey.Tree(uid)
+		tree.Failures = append(about, h.Journey.Failures(func(f *journey.Failure) bool {
+			return f.BecauseOf(uid) && reader.maySee(whole(f.Resource), f.Namespace, f.Object)
+		})...)
+	}
 	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
 	for _, root := range tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) { reader.redact(n) })
@@ -116,6 +128,12 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body)
 	return nil
+}
+
+// whole returns a resource without its subresource.
+func whole(resource string) string {
+	resource, _, _ = strings.Cut(resource, "/")
+	return resource
 }
 
 // findEndpoint returns the endpoint of a resource by its plural, singular, kind or short name, with or without its group; nil if there is none. If
@@ -166,8 +184,7 @@ func (j *journeyReader) redact(n *journey.Node) {
 	if n.Kind == journey.KindStage {
 		return
 	}
-	whole, _, _ := strings.Cut(n.Resource, "/")
-	if whole == "" || !j.maySee(whole, n.Namespace, n.Name) {
+	if resource := whole(n.Resource); resource == "" || !j.maySee(resource, n.Namespace, n.Name) {
 		n.Name, n.Namespace, n.UID, n.User, n.Error, n.Attributes, n.Causes, n.Writes = "", "", "", "", "", nil, nil, nil
 		return
 	}

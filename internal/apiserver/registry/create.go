@@ -24,9 +24,11 @@ type Write struct {
 	// Validate is called last, with the object as it will be stored. old is nil on create, obj is nil on delete. It may be nil.
 	Validate func(ctx context.Context, obj, old catalog.Object) error
 	// Stage is called with the name of the next step of the write, for traces. It may be nil.
-	Stage   func(name string)
-	Warn    func(warning string)
-	Request catalog.Request
+	Stage func(name string)
+	// RulesRun is called with what the CEL rules of the kind took to validate the object, for traces. It may be nil.
+	RulesRun func(*catalog.RulesRun)
+	Warn     func(warning string)
+	Request  catalog.Request
 }
 
 func (w Write) stage(name string) {
@@ -101,7 +103,9 @@ func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*ca
 
 // validateAndInsert prepares and validates a new object, and stores it.
 func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
-	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {
+	errs := r.Info.BeforeCreate(obj, w.Request)
+	r.rulesRun(obj, w)
+	if len(errs) > 0 {
 		return nil, r.invalid(obj.GetName(), errs)
 	}
 	w.warn(r.Info.Warnings(obj, nil))
@@ -109,6 +113,16 @@ func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w 
 		return nil, err
 	}
 	return r.insert(ctx, obj, w)
+}
+
+// rulesRun hands on what the CEL rules of the object took.
+func (r *Registry) rulesRun(obj catalog.Object, w Write) {
+	if r.Info.RulesRun == nil {
+		return
+	}
+	if run := r.Info.RulesRun(obj); run != nil && w.RulesRun != nil {
+		w.RulesRun(run)
+	}
 }
 
 // insert stores a new object that is valid.

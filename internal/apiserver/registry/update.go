@@ -180,7 +180,9 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 
 // validateAndSave prepares and validates a changed object, and stores it.
 func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, u Update) (*cache.Item, error) {
-	if errs := r.Info.BeforeUpdate(catalog.WithWarnings(ctx, u.Warn), obj, old, u.Edit); len(errs) > 0 {
+	errs := r.Info.BeforeUpdate(catalog.WithWarnings(ctx, u.Warn), obj, old, u.Edit)
+	r.rulesRun(obj, u.Write)
+	if len(errs) > 0 {
 		return nil, r.invalid(obj.GetName(), errs)
 	}
 	if u.Edit == nil {

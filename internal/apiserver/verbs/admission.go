@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/journey"
 )
 
 var _ admission.Origin = (*Request)(nil)
@@ -56,17 +55,4 @@ func (rq *Request) AdmissionOptions(op admission.Operation) runtime.Object {
 		return &metav1.UpdateOptions{TypeMeta: kind("UpdateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
 	}
 	return nil
-}
-
-// WebhookCalled records a call of a webhook as a span of the request.
-func (rq *Request) WebhookCalled(c admission.Call) {
-	if rq.Trace == nil {
-		return
-	}
-	span := journey.Span{Component: "kube-apiserver", Stage: c.Kind, Start: c.Start, Duration: c.Duration, Attributes: []journey.Attribute{
-		{Key: "configuration", Value: c.Configuration}, {Key: "webhook", Value: c.Webhook}, {Key: "verdict", Value: string(c.Verdict)}}}
-	if c.Err != nil {
-		span.Error = c.Err.Error()
-	}
-	rq.Trace.Span(span)
 }

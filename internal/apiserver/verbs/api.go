@@ -178,6 +178,9 @@ func Offers(verbs []string, verb string) bool {
 // TraceName returns what traces call the resource of a request: "deployments.apps", "pods/binding".
 func (api *API) TraceName(rt request.Route) string {
 	name := rt.Plural
+	if rt.Group != "" { // another server has it
+		name += "." + rt.Group
+	}
 	if end := api.Endpoint(rt.Group, rt.Version, rt.Plural); end != nil {
 		if name = end.Traced; end.Subresources[rt.Subresource] {
 			return end.tracedParts[rt.Subresource]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -36,6 +37,7 @@ type Request struct {
 	cutWarnings   bool       // whether warnings are cut to maxCutWarning
 
 	annotations annotations
+	calls       atomic.Int32 // of webhooks and policies
 }
 
 const (
@@ -121,7 +123,7 @@ func (rq *Request) Decode(body []byte, gvk schema.GroupVersionKind, obj runtime.
 
 // RegistryWrite returns what the registry needs to know about a write of this request.
 func (rq *Request) RegistryWrite(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
-	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, Warn: rq.Warn,
+	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, RulesRun: rq.rulesRun, Warn: rq.Warn,
 		Request: catalog.Request{User: *rq.User, Now: time.Now()}}
 }
 

@@ -94,6 +94,7 @@ func (d *definition) info(v *apiextensionsv1.CustomResourceDefinitionVersion) *c
 		ValidateUpdate: func(ctx context.Context, new, old catalog.Object) field.ErrorList {
 			return own.validateUpdate(ctx, new.(*Object), old.(*Object))
 		},
+		RulesRun:      takeRulesRun,
 		Warnings:      finalizerWarnings,
 		RowConditions: func(catalog.Object) []metav1.TableRowCondition { return nil },
 		ToStored:      func(o catalog.Object) catalog.Object { return o },
@@ -203,17 +204,38 @@ func finalizerWarnings(new, old catalog.Object) []string {
 
 func (v *Version) validate(o *Object) field.ErrorList {
 	found := validation.ValidateObjectMetaAccessor(o, v.namespaced(), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return v.Schema().Validate(context.Background(), o.validated(), found...)
+	return v.runRules(context.Background(), o, func(ctx context.Context) field.ErrorList { return v.Schema().Validate(ctx, o.validated(), found...) })
+}
+
+// runRules validates an object, and keeps what its rules took.
+func (v *Version) runRules(ctx context.Context, o *Object, validate func(context.Context) field.ErrorList) field.ErrorList {
+	var u schema.Usage
+	errs := validate(schema.WithUsage(ctx, &u))
+	if !u.Start.IsZero() {
+		o.rulesRun = &catalog.RulesRun{Definition: v.resource.Definition().Name, Start: u.Start, Took: u.Took, Cost: u.Cost}
+	}
+	return errs
+}
+
+func takeRulesRun(o catalog.Object) *catalog.RulesRun {
+	obj := o.(*Object)
+	run := obj.rulesRun
+	obj.rulesRun = nil
+	return run
 }
 
 func (v *Version) validateUpdate(ctx context.Context, new, old *Object) field.ErrorList {
 	found := validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
-	return v.Schema().ValidateUpdate(ctx, new.validated(), old.validated(), found...)
+	return v.runRules(ctx, new, func(ctx context.Context) field.ErrorList {
+		return v.Schema().ValidateUpdate(ctx, new.validated(), old.validated(), found...)
+	})
 }
 
 func (v *Version) validateStatus(ctx context.Context, new, old *Object) field.ErrorList {
 	found := validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
-	return v.Schema().ValidateStatusUpdate(ctx, new.validated(), old.validated(), found...)
+	return v.runRules(ctx, new, func(ctx context.Context) field.ErrorList {
+		return v.Schema().ValidateStatusUpdate(ctx, new.validated(), old.validated(), found...)
+	})
 }
 
 func (v *Version) namespaced() bool {

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
+
+	"skiff/internal/catalog"
 )
 
 // Object is a custom object in one version of its definition: the metadata, and everything else but apiVersion and kind as JSON.
@@ -27,6 +29,7 @@ type Object struct {
 	sentKind string                  // the kind that a client has sent, which validation compares; empty if it sent none
 	epoch    uint64                  // of the schema by which the object was last pruned and got its defaults; 0 if it was not
 	content  atomic.Pointer[content] // nil is an object without other fields
+	rulesRun *catalog.RulesRun       // of the last validation, until it is taken
 }
 
 // content is everything of an object but apiVersion, kind and metadata, in two forms of which at least one is there. It is immutable once it has JSON:

@@ -126,7 +126,7 @@ func (p *plugin) settle(ctx context.Context, r *request, h *hook, start time.Tim
 	}
 	p.metrics.called(h.Name, p.step, r.Operation, took, refusal != nil, code)
 	if r.Origin != nil {
-		r.Origin.WebhookCalled(admission.Call{Kind: p.kind, Configuration: h.configuration, Webhook: h.Name, Start: start, Duration: took, Verdict: verdict, Err: err})
+		r.Origin.Called(r.Attributes, admission.Call{Kind: p.kind, Name: h.Name, Under: h.configuration, Start: start, Duration: took, Verdict: verdict, Err: err})
 	}
 	if failure != nil {
 		p.log.Warn("failed to call webhook", "webhook", h.Name, "configuration", h.configuration, "verdict", verdict, "err", failure.reason)

@@ -12,6 +12,7 @@ import (
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/catalog"
+	"skiff/internal/journey"
 )
 
 // Names of the plugins.
@@ -79,7 +80,7 @@ type Mutating struct{ *plugin }
 
 // NewMutating returns the plugin MutatingAdmissionWebhook.
 func NewMutating(o Options) *Mutating {
-	m := &Mutating{newPlugin(o, MutatingName, "mutating webhook", "admit", true)}
+	m := &Mutating{newPlugin(o, MutatingName, journey.MutatingWebhook, "admit", true)}
 	m.follow(o.Store, "mutatingwebhookconfigurations", func(obj catalog.Object) []webhook {
 		return obj.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks
 	})
@@ -91,7 +92,7 @@ type Validating struct{ *plugin }
 
 // NewValidating returns the plugin ValidatingAdmissionWebhook.
 func NewValidating(o Options) *Validating {
-	v := &Validating{newPlugin(o, ValidatingName, "validating webhook", "validating", false)}
+	v := &Validating{newPlugin(o, ValidatingName, journey.ValidatingWebhook, "validating", false)}
 	v.follow(o.Store, "validatingwebhookconfigurations", func(obj catalog.Object) []webhook {
 		var all []webhook
 		for _, h := range obj.(*admissionregistrationv1.ValidatingWebhookConfiguration).Webhooks {

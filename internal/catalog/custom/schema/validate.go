@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"time"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
@@ -62,8 +63,34 @@ func (s *Schema) validate(ctx context.Context, ch *change) field.ErrorList {
 		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
 			"correct the existing errors to complete validation"))
 	}
-	refused, _ := rules.validate(ctx, ch, celconfig.RuntimeCELCostBudget)
-	return append(errs, refused...)
+	return append(errs, rules.run(ctx, ch)...)
+}
+
+// Usage is what the CEL rules took for one validation.
+type Usage struct {
+	Start time.Time // zero if no rules have run
+	Took  time.Duration
+	Cost  int64
+}
+
+type usageKey struct{}
+
+// WithUsage returns a context with which a validation fills in what its rules take.
+func WithUsage(ctx context.Context, u *Usage) context.Context {
+	return context.WithValue(ctx, usageKey{}, u)
+}
+
+// run runs the rules, and fills in the usage that the context has.
+func (r *rules) run(ctx context.Context, ch *change) field.ErrorList {
+	u, _ := ctx.Value(usageKey{}).(*Usage)
+	if u == nil {
+		refused, _ := r.validate(ctx, ch, celconfig.RuntimeCELCostBudget)
+		return refused
+	}
+	u.Start = time.Now()
+	refused, left := r.validate(ctx, ch, celconfig.RuntimeCELCostBudget)
+	u.Took, u.Cost = time.Since(u.Start), celconfig.RuntimeCELCostBudget-max(left, 0)
+	return refused
 }
 
 // blocksRules says whether an error means that the object may not have the form that CEL rules rely on.

@@ -59,6 +59,7 @@ func (a *activation) evaluate(ctx context.Context, c *expressions.Compiled, budg
 	value, details, err := c.Eval(ctx, a)
 	elapsed := time.Since(start)
 	spent, ok := cost(details)
+	a.version.request.spend(a.spent, spent)
 	switch {
 	case a.spent > budget: // by variables
 		return Outcome{}, -1, outOfBudget()

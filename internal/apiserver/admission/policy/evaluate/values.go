@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"context"
+	"math"
 	"reflect"
 
 	"github.com/google/cel-go/common/types"
@@ -39,6 +40,17 @@ type Request struct {
 	namespaceValue ref.Val
 
 	versions map[*catalog.Info]*Version
+	cost     int64 // of all expressions evaluated so far
+}
+
+// Cost returns what all expressions evaluated so far have cost.
+func (r *Request) Cost() int64 { return r.cost }
+
+// spend adds to the cost.
+func (r *Request) spend(costs ...int64) {
+	for _, cost := range costs {
+		r.cost += min(cost, math.MaxInt64-r.cost)
+	}
 }
 
 // NewRequest returns the values of a write in a namespace.

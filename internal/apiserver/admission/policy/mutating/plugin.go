@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/admission/policy/match"
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/catalog"
+	"skiff/internal/journey"
 )
 
 // Name is the name of the plugin in flags.
@@ -56,6 +57,7 @@ func (p *plugin) Handles(a *admission.Attributes) bool {
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	subject := match.NewSubject(ctx, a, p.source.Reader, p.source.Equivalent(a))
 	e := &evaluation{plugin: p, subject: subject, params: p.source.NewParams(), request: evaluate.NewRequest(a, subject.In, p.source.Authorizer)}
+	e.trace = policy.NewTrace(journey.MutatingPolicy, a, e.request)
 	for _, hook := range p.source.Hooks(a) {
 		e.collect(ctx, hook)
 	}
@@ -73,6 +75,7 @@ type evaluation struct {
 	subject     *match.Subject
 	request     *evaluate.Request
 	params      *policy.Params
+	trace       *policy.Trace
 	invocations []invocation
 	refusals    []refusal
 	changed     bool // whether a policy has changed the object in this run
@@ -94,17 +97,21 @@ type refusal struct {
 
 // collect finds out under which bindings a policy applies, and with which parameters.
 func (e *evaluation) collect(ctx context.Context, h *policy.Hook[*compiled]) {
+	began := e.trace.Begin()
 	matched, err := h.Criteria.Match(e.subject)
 	if err == nil && matched != nil {
 		err = e.params.Known(h.ParamKind)
 	}
 	if err != nil {
-		e.refuse(h, nil, fmt.Errorf("failed to configure policy: %w", err), "")
+		err = fmt.Errorf("failed to configure policy: %w", err)
+		e.trace.End(began, h.Name, nil, nil, h.Failed(), err)
+		e.refuse(h, nil, err, "")
 	}
 	if err != nil || matched == nil {
 		return
 	}
 	for _, b := range h.Bindings {
+		began := e.trace.Begin()
 		bound, err := b.Criteria.Match(e.subject)
 		if err == nil && bound == nil {
 			continue
@@ -114,7 +121,9 @@ func (e *evaluation) collect(ctx context.Context, h *policy.Hook[*compiled]) {
 			params, err = e.params.Collect(ctx, h.ParamKind, b.Ref, e.subject.In)
 		}
 		if err != nil {
-			e.refuse(h, b, fmt.Errorf("failed to configure binding: %w", err), "")
+			err = fmt.Errorf("failed to configure binding: %w", err)
+			e.trace.End(began, h.Name, b, nil, h.Failed(), err)
+			e.refuse(h, b, err, "")
 			continue
 		}
 		for _, param := range params {
@@ -181,25 +190,46 @@ func (e *evaluation) invoke(ctx context.Context) error {
 	return nil
 }
 
+// invokeOne applies a policy under a binding, and records how that went.
 func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinvocation) error {
+	began := e.trace.Begin()
+	e.stage(in.hook.Stage)
+	verdict, failure, err := e.apply(ctx, in, again)
+	switch {
+	case err != nil:
+		e.trace.End(began, in.hook.Name, in.binding, in.param, admission.Failed, err)
+	case failure != nil:
+		e.trace.End(began, in.hook.Name, in.binding, in.param, in.hook.Failed(), failure)
+	case verdict != "":
+		e.trace.End(began, in.hook.Name, in.binding, in.param, verdict, nil)
+	}
+	return err
+}
+
+// apply applies a policy under a binding. The verdict is empty if it does not run a second time. failure is the first error that the failure policy decides
+// about; err refuses the write whatever that is.
+func (e *evaluation) apply(ctx context.Context, in *invocation, again *reinvocation) (verdict admission.Verdict, failure, err error) {
 	policy := in.hook.Compiled()
 	version, err := e.request.Version(ctx, in.matched)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	e.stage(in.hook.Stage)
 	applies, err := policy.conditions.Match(ctx, version, policy.variables, in.param.CELValue(), in.hook.Ignore())
 	if err != nil {
 		e.refuse(in.hook, in.binding, err, metav1.StatusReasonInvalid)
-		return nil
+		return "", err, nil
 	}
 	key := in.key()
-	if !applies || e.subject.Reinvoked() && !again.due[key] {
-		return nil
+	switch {
+	case e.subject.Reinvoked() && !again.due[key]:
+		return "", nil, nil
+	case !applies:
+		return admission.Unmatched, nil, nil
 	}
+	changed := false
 	for i := range policy.mutations {
 		if version, err = e.request.Version(ctx, in.matched); err != nil {
-			return err
+			return "", nil, err
 		}
 		if version.Object() == nil {
 			break
@@ -207,16 +237,23 @@ func (e *evaluation) invokeOne(ctx context.Context, in *invocation, again *reinv
 		start := time.Now()
 		mutated, err := e.mutate(ctx, version, policy, &policy.mutations[i], in)
 		e.metrics.observe(in.hook.Name, in.binding.Name, err, time.Since(start))
-		e.changed = e.changed || mutated
+		changed = changed || mutated
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-			return err
+			return "", nil, err
 		}
 		if err != nil {
 			e.refuse(in.hook, in.binding, err, metav1.StatusReasonInvalid)
+			if failure == nil {
+				failure = err
+			}
 		}
 	}
+	e.changed = e.changed || changed
 	if policy.reinvoke {
 		again.ran[key] = true
 	}
-	return nil
+	if changed {
+		return admission.Patched, failure, nil
+	}
+	return admission.Allowed, failure, nil
 }

@@ -20,6 +20,7 @@ import (
 type outcome struct {
 	decisions   []decision   // one for each validation, or one error
 	annotations []annotation // one for each audit annotation
+	unmatched   bool         // the match conditions do not hold
 }
 
 // decision is what became of a validation.
@@ -49,7 +50,7 @@ func (c *compiled) evaluate(ctx context.Context, v *evaluate.Version, param *pol
 		return failed(err)
 	}
 	if !applies {
-		return outcome{}
+		return outcome{unmatched: true}
 	}
 	inputs := evaluate.Inputs{Params: params, Authorizer: true, Namespace: true, Matched: true}
 	results, budget, err := v.Run(ctx, c.validations, c.variables, inputs, celconfig.RuntimeCELCostBudget)

@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/admission/policy/match"
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/catalog"
+	"skiff/internal/journey"
 )
 
 // Name is the name of the plugin in flags.
@@ -55,6 +56,7 @@ func (p *plugin) Handles(a *admission.Attributes) bool { return len(p.source.Hoo
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	subject := match.NewSubject(ctx, a, p.source.Reader, p.source.Equivalent(a))
 	e := &evaluation{plugin: p, subject: subject, params: p.source.NewParams(), request: evaluate.NewRequest(a, subject.In, p.source.Authorizer)}
+	e.trace = policy.NewTrace(journey.ValidatingPolicy, a, e.request)
 	for _, hook := range p.source.Hooks(a) {
 		if err := e.hook(ctx, hook); err != nil {
 			return err
@@ -73,6 +75,7 @@ type evaluation struct {
 	subject  *match.Subject
 	request  *evaluate.Request
 	params   *policy.Params
+	trace    *policy.Trace
 	failures []failure
 	denial   *denial // the first
 }
@@ -118,16 +121,17 @@ func (e *evaluation) deny(d denial) {
 	}
 }
 
-// misconfigured denies the write because a policy or its binding cannot be applied, unless failures are ignored.
-func (e *evaluation) misconfigured(h *policy.Hook[*compiled], binding string, err error) {
-	if h.Ignore() {
-		return
+// misconfigured denies the write because a policy or its binding cannot be applied, unless failures are ignored. b is nil if it is the policy.
+func (e *evaluation) misconfigured(h *policy.Hook[*compiled], b *policy.Binding, began policy.Evaluation, err error) {
+	part, name := "policy", ""
+	if b != nil {
+		part, name = "binding", b.Name
 	}
-	part := "policy"
-	if binding != "" {
-		part = "binding"
+	err = fmt.Errorf("failed to configure %s: %w", part, err)
+	e.trace.End(began, h.Name, b, nil, h.Failed(), err)
+	if !h.Ignore() {
+		e.deny(denial{policy: h.Name, binding: name, message: err.Error()})
 	}
-	e.deny(denial{policy: h.Name, binding: binding, message: fmt.Sprintf("failed to configure %s: %s", part, err)})
 }
 
 func (e *evaluation) stage(name string) {
@@ -138,16 +142,17 @@ func (e *evaluation) stage(name string) {
 
 // hook evaluates one policy with all of its bindings. An error ends the request, whatever the failure policy is.
 func (e *evaluation) hook(ctx context.Context, h *policy.Hook[*compiled]) error {
+	began := e.trace.Begin()
 	matched, err := h.Criteria.Match(e.subject)
 	if err != nil {
-		e.misconfigured(h, "", err)
+		e.misconfigured(h, nil, began, err)
 		return nil
 	}
 	if matched == nil {
 		return nil
 	}
 	if err := e.params.Known(h.ParamKind); err != nil {
-		e.misconfigured(h, "", err)
+		e.misconfigured(h, nil, began, err)
 		return nil
 	}
 	e.stage(h.Stage)
@@ -167,15 +172,16 @@ func (e *evaluation) hook(ctx context.Context, h *policy.Hook[*compiled]) error 
 }
 
 func (e *evaluation) binding(ctx context.Context, h *policy.Hook[*compiled], b *policy.Binding, matched *catalog.Info, outcomes map[*policy.Param]*outcome, found annotations) error {
+	began := e.trace.Begin()
 	if bound, err := b.Criteria.Match(e.subject); err != nil {
-		e.misconfigured(h, b.Name, err)
+		e.misconfigured(h, b, began, err)
 		return nil
 	} else if bound == nil {
 		return nil
 	}
 	params, err := e.params.Collect(ctx, h.ParamKind, b.Ref, e.subject.In)
 	if err != nil {
-		e.misconfigured(h, b.Name, err)
+		e.misconfigured(h, b, began, err)
 		return nil
 	}
 	namespace, err := e.subject.NamespaceObject()
@@ -195,6 +201,9 @@ func (e *evaluation) binding(ctx context.Context, h *policy.Hook[*compiled], b *
 			outcomes[param] = o
 		}
 		e.enforce(h, b, o, found)
+		verdict, err := o.verdict(b.Actions)
+		e.trace.End(began, h.Name, b, param, verdict, err)
+		began = e.trace.Begin()
 	}
 	return nil
 }

@@ -231,7 +231,7 @@ type annotator map[string]string
 
 func (a annotator) AdmissionOptions(admission.Operation) runtime.Object { return nil }
 func (a annotator) Annotate(n admission.Annotation)                     { a[n.Key] = n.Value }
-func (a annotator) WebhookCalled(admission.Call)                        {}
+func (a annotator) Called(*admission.Attributes, admission.Call)        {}
 
 func TestWarnAndAudit(t *testing.T) {
 	store := newStore(t)

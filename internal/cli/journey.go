@@ -47,7 +47,7 @@ func journeyCommand() *cobra.Command {
 				return err
 			}
 			ask := func(ctx context.Context) (*journey.Tree, []byte, error) {
-				return readJourney(ctx, c, kind, reach.namespace, name)
+				return c.Journey(ctx, kind, reach.namespace, name)
 			}
 			draw.Color = isTerminal(cmd.OutOrStdout())
 			show := func(w io.Writer, tree *journey.Tree, body []byte) error {
@@ -135,27 +135,6 @@ func kindAndName(args []string) (kind, name string, err error) {
 		return "", "", fmt.Errorf("%s: want KIND/NAME, such as deployment/nginx", strings.Join(args, " "))
 	}
 	return kind, name, nil
-}
-
-// readJourney gets the journey of an object from the server.
-func readJourney(ctx context.Context, c *client.Client, kind, namespace, name string) (*journey.Tree, []byte, error) {
-	result := c.Kubernetes().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).
-		Param("resource", kind).Param("namespace", namespace).Param("name", name).SetHeader("Accept", "application/json").Do(ctx)
-	if err := result.Error(); err != nil {
-		if apierrors.IsUnexpectedServerError(err) {
-			return nil, nil, fmt.Errorf("the server remembers no journeys: is it skiff? (%w)", err)
-		}
-		return nil, nil, err
-	}
-	body, err := result.Raw()
-	if err != nil {
-		return nil, nil, err
-	}
-	tree := &journey.Tree{}
-	if err := json.Unmarshal(body, tree); err != nil {
-		return nil, nil, fmt.Errorf("failed to parse the journey: %w", err)
-	}
-	return tree, body, nil
 }
 
 // watchInterval is how often a journey that is watched is read.

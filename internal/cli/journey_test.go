@@ -110,11 +110,27 @@ func TestJourneyCommands(t *testing.T) {
 		{`error: the server has no resource "foo"`, "journey foo/web"},
 		{"error: web: want KIND/NAME, such as deployment/nginx", "journey web"},
 		{"error: -o yaml: the only other format is json", "journey deploy/web -o yaml"},
-		{"error: deploy: only pods can be explained; skiff journey deploy/web shows what happened", "why deploy/web"},
+		{"deployment.apps/web in default: nothing is known that refused it, failed it or keeps it waiting; skiff journey deploy/web shows what happened.\n", "why deploy/web"},
 		{`error: pods "no" not found`, "why pod/no"},
 	} {
 		if got := enter(strings.Fields(c.line)...); got != c.want {
 			t.Errorf("%s: %q, want %q", c.line, got, c.want)
+		}
+	}
+}
+
+func TestKindAndName(t *testing.T) {
+	for _, c := range []struct {
+		args       []string
+		kind, name string
+	}{{[]string{"pod/x"}, "pod", "x"}, {[]string{"deploy", "x"}, "deploy", "x"}} {
+		if kind, name, err := kindAndName(c.args); err != nil || kind != c.kind || name != c.name {
+			t.Errorf("%v: %s %s %v", c.args, kind, name, err)
+		}
+	}
+	for _, bad := range [][]string{{"pod"}, {"pod/"}, {"/x"}, {"pod/x/y"}, {"", "x"}} {
+		if _, _, err := kindAndName(bad); err == nil {
+			t.Errorf("%v passes", bad)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package why
 
 import (
 	"flag"
@@ -37,8 +37,8 @@ func facts(change func(f *podFacts)) podFacts {
 
 func scheduleOf(f *podFacts) *journey.Node { return f.tree.Roots[0].Children[0].Children[0] }
 
-// TestWhy tells testdata/why.txt: how pods are explained 90 seconds after they were created.
-func TestWhy(t *testing.T) {
+// TestPods tells testdata/pods.txt: how pods are explained 90 seconds after they were created.
+func TestPods(t *testing.T) {
 	yes, no, grace := true, false, int64(30)
 	stories := []struct {
 		title  string
@@ -115,7 +115,7 @@ func TestWhy(t *testing.T) {
 		}
 		out.WriteString("\n")
 	}
-	const file = "testdata/why.txt"
+	const file = "testdata/pods.txt"
 	if *update {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -127,21 +127,5 @@ func TestWhy(t *testing.T) {
 	}
 	if got := out.String(); got != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
-}
-
-func TestKindAndName(t *testing.T) {
-	for _, c := range []struct {
-		args       []string
-		kind, name string
-	}{{[]string{"pod/x"}, "pod", "x"}, {[]string{"deploy", "x"}, "deploy", "x"}} {
-		if kind, name, err := kindAndName(c.args); err != nil || kind != c.kind || name != c.name {
-			t.Errorf("%v: %s %s %v", c.args, kind, name, err)
-		}
-	}
-	for _, bad := range [][]string{{"pod"}, {"pod/"}, {"/x"}, {"pod/x/y"}, {"", "x"}} {
-		if _, _, err := kindAndName(bad); err == nil {
-			t.Errorf("%v passes", bad)
-		}
 	}
 }

@@ -113,9 +113,12 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	tree := h.Journey.Refused(about)
 	if uid != "" {
 		tree = h.Journey.Tree(uid)
-		tree.Failures = append(about, h.Journey.Failures(func(f *journey.Failure) bool {
-			return f.BecauseOf(uid) && reader.maySee(whole(f.Resource), f.Namespace, f.Object)
-		})...)
+		for _, f := range h.Journey.Failures(func(f *journey.Failure) bool { return f.BecauseOf(uid) }) {
+			if reader.maySee(whole(f.Resource), f.Namespace, f.Object) {
+				about = append(about, f)
+			}
+		}
+		tree.Failures = about
 	}
 	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
 	for _, root := range tree.Roots {

@@ -33,6 +33,7 @@ type fixture struct {
 	*testing.T
 	api       kubernetes.Interface
 	client    *client.Client
+	recorder  *journey.Recorder
 	namespace string
 	hooks     *httptest.Server
 	closed    string // an address at which nobody listens
@@ -41,13 +42,14 @@ type fixture struct {
 
 func newFixture(t *testing.T, capacity int) *fixture {
 	t.Helper()
+	recorder := journey.New(journey.Options{Capacity: capacity})
 	s := skifftest.Start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(1),
-		skifftest.WithServer(func(o *apiserver.Options) { o.Journey = journey.New(journey.Options{Capacity: capacity}) }))
+		skifftest.WithServer(func(o *apiserver.Options) { o.Journey = recorder }))
 	c, err := client.ForKubeconfig(s.Kubeconfig(), "kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: s.Client(), client: c, hooks: httptest.NewUnstartedServer(http.HandlerFunc(serveHook))}
+	f := &fixture{T: t, api: s.Client(), client: c, recorder: recorder, hooks: httptest.NewUnstartedServer(http.HandlerFunc(serveHook))}
 	f.hooks.Config.ErrorLog = log.New(io.Discard, "", 0)
 	f.hooks.StartTLS()
 	t.Cleanup(f.hooks.Close)
@@ -59,6 +61,10 @@ func newFixture(t *testing.T, capacity int) *fixture {
 
 // serveHook is all webhooks: the path says what one does.
 func serveHook(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/convert" {
+		convert(w, r)
+		return
+	}
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

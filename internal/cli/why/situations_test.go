@@ -77,10 +77,7 @@ The validating policy "a-policy-failed-and-was-ignored-policy" (binding "a-polic
 `)
 	},
 	"a conversion webhook fails": func(f *fixture) {
-		f.apply(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
-			names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}, conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1],
-			clientConfig: {url: "` + f.url("/closed") + `"}}}, versions: [
-			{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}, {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}]}}`)
+		f.crd("widgets", "Widget", "/closed", `{type: object}`)
 		f.until("a widget is created", func() bool {
 			return f.try(`{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: `+f.namespace+`}}`) == nil
 		})
@@ -148,13 +145,9 @@ The webhook "hook.example.com" refused pod/web-HASH-*: images must be signed.
 // hook registers a webhook for a resource in the namespace: its path says what it does.
 func (f *fixture) hook(kind, path, failurePolicy, resource string) {
 	f.Helper()
-	encoded, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.hooks.Certificate().Raw}))
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.apply(`{apiVersion: admissionregistration.k8s.io/v1, kind: ` + kind + `WebhookConfiguration, metadata: {name: ` + f.namespace + `}, webhooks: [{
 		name: hook.example.com, sideEffects: None, admissionReviewVersions: [v1], failurePolicy: ` + failurePolicy + `,
-		clientConfig: {url: "` + f.url(path) + `", caBundle: ` + string(encoded) + `},
+		clientConfig: {url: "` + f.url(path) + `", caBundle: ` + f.caBundle() + `},
 		namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ` + f.namespace + `}},
 		rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [` + resource + `]}]}]}`)
 }
@@ -165,6 +158,24 @@ func (f *fixture) policy(kind, spec string, actions string) {
 	f.apply(`{apiVersion: admissionregistration.k8s.io/v1, kind: ` + kind + `AdmissionPolicy, metadata: {name: ` + f.namespace + `-policy}, spec: {` + spec + `,
 		matchConstraints: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ` + f.namespace + `}}, resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}`)
 	f.apply(`{apiVersion: admissionregistration.k8s.io/v1, kind: ` + kind + `AdmissionPolicyBinding, metadata: {name: ` + f.namespace + `-binding}, spec: {policyName: ` + f.namespace + `-policy` + actions + `}}`)
+}
+
+// crd defines a resource in two versions, of which objects are converted by a webhook.
+func (f *fixture) crd(plural, kind, path, schema string) {
+	f.Helper()
+	f.apply(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: ` + plural + `.example.com}, spec: {group: example.com, scope: Namespaced,
+		names: {plural: ` + plural + `, singular: ` + plural[:len(plural)-1] + `, kind: ` + kind + `, listKind: ` + kind + `List}, conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1],
+		clientConfig: {url: "` + f.url(path) + `", caBundle: ` + f.caBundle() + `}}}, versions: [
+		{name: v1, served: true, storage: true, schema: {openAPIV3Schema: ` + schema + `}}, {name: v2, served: true, storage: false, schema: {openAPIV3Schema: ` + schema + `}}]}}`)
+}
+
+// caBundle returns the authority of the webhooks as JSON has it.
+func (f *fixture) caBundle() string {
+	encoded, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.hooks.Certificate().Raw}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return string(encoded)
 }
 
 // aggregate registers an API whose Service does not exist, until the test ends.

@@ -22,8 +22,8 @@ import (
 
 const killGroup = "kill.chaos.example.com"
 
-// TestKillExtensions kills the program while definitions, their objects, webhook configurations and policies are written. What was acknowledged is there
-// afterwards; what definitions say is served; deletions that were begun end; and whatever policy or webhook exists is enforced from the very first answer.
+// TestKillExtensions kills the program while definitions, their objects, some of which a webhook converts, webhook configurations and policies are written.
+// What was acknowledged is there afterwards; what definitions say is served; deletions that were begun end; and whatever policy or webhook exists is enforced from the very first answer.
 func TestKillExtensions(t *testing.T) {
 	random := pickSeed(t)
 	hooks := newHookServer(t, map[string]http.HandlerFunc{
@@ -35,6 +35,7 @@ func TestKillExtensions(t *testing.T) {
 		"/mutate": reviewed(func(_ *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 			jsonPatch(response, `[{"op":"add","path":"/metadata/labels/mutated","value":"yes"}]`)
 		}),
+		"/convert": convertObjects,
 	})
 	s := newServer(t, filepath.Join(t.TempDir(), "data"))
 	s.start()
@@ -86,6 +87,8 @@ func (k *extensionKill) begin() {
 		own := rand.New(rand.NewPCG(k.random.Uint64(), uint64(i)))
 		k.running.Go(func() { k.keepGuards(i, own) })
 	}
+	own := rand.New(rand.NewPCG(k.random.Uint64(), 0))
+	k.running.Go(func() { k.keepConverted(own) })
 	k.t.Cleanup(func() {
 		k.stopped.Store(true)
 		k.running.Wait()
@@ -244,6 +247,10 @@ func (k *extensionKill) keepDefinitions(number int, random *rand.Rand) {
 
 // awaitServed waits until the definition is established, and then checks that it is served, and that discovery says so.
 func (k *extensionKill) awaitServed(w *keeper, definition *kept, plural string) {
+	k.awaitServedIn(w, definition, killGroup+"/v1", plural)
+}
+
+func (k *extensionKill) awaitServedIn(w *keeper, definition *kept, groupVersion, plural string) {
 	for deadline := time.Now().Add(settleTimeout); !k.t.Failed(); time.Sleep(time.Millisecond) {
 		var crd apiextensionsv1.CustomResourceDefinition
 		if got := w.answered("GET", definition.path+"/"+definition.name); json.Unmarshal(got.body, &crd) != nil || !got.ok() {
@@ -258,11 +265,11 @@ func (k *extensionKill) awaitServed(w *keeper, definition *kept, plural string) 
 			return
 		}
 	}
-	if got := w.answered("GET", "/apis/"+killGroup+"/v1/"+plural); !got.ok() {
+	if got := w.answered("GET", "/apis/"+groupVersion+"/"+plural); !got.ok() {
 		k.t.Errorf("%s is established and not served: %v", plural, got)
 	}
 	var list metav1.APIResourceList
-	got := w.answered("GET", "/apis/"+killGroup+"/v1")
+	got := w.answered("GET", "/apis/"+groupVersion)
 	if err := json.Unmarshal(got.body, &list); err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }) {
 		k.t.Errorf("%s is established and discovery does not have it: %v", plural, got)
 	}

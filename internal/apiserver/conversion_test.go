@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,10 +27,11 @@ type conversionWebhook struct {
 	answer         func(http.ResponseWriter, object) // answers with, or instead of, a review
 }
 
-func newConversionWebhook(t *testing.T) *conversionWebhook {
+func newConversionWebhook(t testing.TB) *conversionWebhook {
 	w := &conversionWebhook{}
-	w.Server = httptest.NewTLSServer(http.HandlerFunc(w.serve))
-	w.Config.ErrorLog = nil
+	w.Server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
+	w.Config.ErrorLog = log.New(io.Discard, "", 0) // connections that tests break off
+	w.StartTLS()
 	t.Cleanup(w.Close)
 	return w
 }

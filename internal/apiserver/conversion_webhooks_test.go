@@ -35,7 +35,7 @@ func TestConversionBegins(t *testing.T) {
 }
 
 // startAdmitting starts a server with the admission plugins that call webhooks and evaluate policies.
-func startAdmitting(t *testing.T) *server {
+func startAdmitting(t testing.TB) *server {
 	return start(t, func(o *apiserver.Options) {
 		o.DisableAdmission = slices.DeleteFunc(slices.Clone(o.DisableAdmission), func(name string) bool {
 			return strings.HasSuffix(name, "AdmissionWebhook") || strings.HasSuffix(name, "AdmissionPolicy")

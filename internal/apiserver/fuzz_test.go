@@ -89,7 +89,7 @@ func storyBodies(t testing.TB) (bodies []string) {
 }
 
 // proper checks what must hold of every answer: a client's mistake is answered as such, with a Status, and never with a panic.
-func proper(t *testing.T, a answer, mayFail bool) {
+func proper(t testing.TB, a answer, mayFail bool) {
 	t.Helper()
 	if bytes.Contains(a.Body, []byte("caused apiserver to panic")) {
 		t.Fatalf("panicked: %s", a.Body)

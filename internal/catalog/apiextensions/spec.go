@@ -61,7 +61,11 @@ func validateEnum[S ~string](p *check.Part, name string, value S, supported ...S
 		p.Required(name, "")
 		return
 	}
-	check.OneOf(p, name, value, supported...)
+	names := make([]string, len(supported)) // as text: values of other types are shown as JSON
+	for i := range supported {
+		names[i] = string(supported[i])
+	}
+	check.OneOf(p, name, string(value), names...)
 }
 
 func (v *validator) preservesUnknown() bool {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -218,3 +219,37 @@ properties:
         x-kubernetes-list-map-keys: [type]
         items: {type: object, required: [type], properties: {type: {type: string}, at: {type: string, format: date-time}}}
 `
+
+// FuzzExpression evaluates any rule on any object. None may panic, and the budget bounds what one takes.
+func FuzzExpression(f *testing.F) {
+	const obj = `{"name":"a","replicas":3,"labels":{"a":"b"},"set":["a","b"],"any":{"x":[1,{"y":null}]},"ports":[{"name":"a","port":1}]}`
+	for _, rule := range []string{"true", "self.name == 'a'", "self.set.all(x, self.set.all(y, self.set.all(z, self.set.all(a, x + y + z + a != ''))))", "self.any.x[1].y == null", "oldSelf.replicas < self.replicas",
+		"self.labels.map(k, self.labels[k]).exists(v, v.matches('^(a+)+$'))", "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, a + b + c + d + e > 0)))))",
+		"self.ports == oldSelf.ports", "dyn(self) == dyn(oldSelf)", "'a'.replace('', 'aaaaaaaaaaaaaaaaaaaa').size() > 0", "self.either.a", "type(self.pod) == map", "self.ratio > 1.0 / 0.0", "string(self.port)"} {
+		f.Add(rule, obj)
+	}
+	f.Fuzz(func(t *testing.T, rule, text string) {
+		spec := map[string]any{}
+		if len(rule) > 4096 || len(text) > 4096 || json.Unmarshal([]byte(text), &spec) != nil {
+			return
+		}
+		crd := definition(t, everything)
+		props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		props.XValidations = apiextensionsv1.ValidationRules{{Rule: rule, MessageExpression: rule}, {Rule: rule, Message: "no"}}
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = props
+		s, obj := New(crd, "v1"), map[string]any{"spec": spec}
+		start := time.Now()
+		if _, err := s.Prune(obj, false); err != nil {
+			return
+		}
+		if err := s.Default(obj); err != nil {
+			return
+		}
+		obj = complete(obj)
+		errs := s.Validate(context.Background(), obj)
+		errs = append(errs, s.ValidateUpdate(context.Background(), obj, runtime.DeepCopyJSON(obj))...)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Fatalf("%q took %v: %v", rule, took, errs)
+		}
+	})
+}

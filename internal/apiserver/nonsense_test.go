@@ -55,7 +55,7 @@ func FuzzServedDefinition(f *testing.F) {
 		}
 		s.send("DELETE", path, nil).ok()
 		s.eventually("deleted", func() bool { return s.send("GET", path, nil).Code == http.StatusNotFound })
-		if left, err := s.store.List(t.Context(), "/registry/"+crd.Spec.Group+"/", store.ListOptions{}); err != nil || len(left.KVs) > 0 {
+		if left, err := s.store.List(t.Context(), "/registry/"+crd.Spec.Group+"/"+crd.Spec.Names.Plural+"/", store.ListOptions{}); err != nil || len(left.KVs) > 0 {
 			t.Fatalf("%d objects are left of %s: %v", len(left.KVs), text, err)
 		}
 	})
@@ -91,7 +91,7 @@ func (s *server) useVersion(crd *apiextensionsv1.CustomResourceDefinition, versi
 			s.send("PATCH", objects+"/"+name+"/status", text, "Content-Type", string(types.MergePatchType)),
 			s.send("PATCH", objects+"/"+name+"/scale", `{"spec":{"replicas":2}}`, "Content-Type", string(types.MergePatchType)),
 		} {
-			proper(s.t, got, converted || bytes.Contains(got.Body, []byte("failed to create typed patch object")))
+			proper(s.t, got, converted || bytes.Contains(got.Body, []byte("smd typed")) || bytes.Contains(got.Body, []byte("failed to create typed patch object"))) // as upstream
 		}
 	}
 	for _, accept := range []string{"application/json", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"} {

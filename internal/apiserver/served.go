@@ -157,9 +157,7 @@ func (c *customResources) Withdraw(ctx context.Context, r *custom.Resource) erro
 func (c *customResources) describeAgain(group string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.described[group] != nil {
-		c.describe(group)
-	}
+	c.describe(group)
 }
 
 // replace makes what is served now the API's.

@@ -94,7 +94,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.front.Ser
 
 // As returns the server as a component of this process reaches it as a user: see client.ForServer.
 func (s *Server) As(user *authn.User) client.View {
-	return (&inprocess.Server{Handler: s, API: s.api, Journey: s.opts.Journey}).As(user)
+	return (&inprocess.Server{Handler: s, API: s.api, Journey: s.opts.Journey, Aggregated: s.aggregation.Serves}).As(user)
 }
 
 // CheckShared checks at once whether somebody has changed a shared object, and calls Options.GuardShared if so. Objects are also checked when they are

@@ -24,8 +24,10 @@ import (
 )
 
 const (
-	// workers is how many APIServices are reconciled at once: one whose server hangs takes several seconds.
-	workers = 5
+	// writers is how many APIServices are brought in line with what this server serves at once.
+	writers = 5
+	// checkers is how many servers are checked at once: one that hangs takes several seconds.
+	checkers = 16
 	// recheckEvery is how often the availability of a server is checked when nothing changes: what is behind the network cannot be watched.
 	recheckEvery = 30 * time.Second
 	// minRetry and maxRetry bound the back-off after a failed check.
@@ -68,6 +70,7 @@ type Aggregation struct {
 	stopping context.Context // that of New
 	metrics  *metrics
 	queue    workqueue.TypedRateLimitingInterface[string] // names of APIServices
+	checks   workqueue.TypedRateLimitingInterface[string] // names of APIServices whose servers are checked
 	local    local
 	routes   atomic.Pointer[map[schema.GroupVersion]*Backend] // nil if no APIService names a Service
 
@@ -86,11 +89,17 @@ type serviceKey struct{ namespace, name string }
 // New returns the package's loop, which follows the APIServices until ctx ends: see objects.Reader.Follow.
 func New(ctx context.Context, o Options) *Aggregation {
 	a := &Aggregation{Options: o, stopping: ctx, metrics: newMetrics(o.Metrics), backends: map[string]*Backend{}, follows: map[serviceKey]context.CancelFunc{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry))}
+		queue: newQueue(ctx), checks: newQueue(ctx)}
 	a.local.init()
-	context.AfterFunc(ctx, a.queue.ShutDown)
 	o.Objects.Follow(apiServices, a.changed)
 	return a
+}
+
+// newQueue returns a queue that is shut down when ctx ends.
+func newQueue(ctx context.Context) workqueue.TypedRateLimitingInterface[string] {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry))
+	context.AfterFunc(ctx, q.ShutDown)
+	return q
 }
 
 // changed is called for each change of an APIService. What is routed to other servers changes at once.
@@ -123,11 +132,17 @@ func (a *Aggregation) route(s *apiregistrationv1.APIService) {
 	b := newBackend(a, s)
 	b.available.Store(available)
 	b.adopt(old)
+	b.putting.Lock() // until what is described of the group version is ready to be replaced
+	defer b.putting.Unlock()
 	a.backends[s.Name] = b
 	a.publishRoutes()
 	a.follow()
 	a.mu.Unlock()
-	old.close()
+	if old != nil {
+		old.retire()
+	} else {
+		a.Host.DeleteDocuments(b.path(), b.gv.Group) // those of definitions that have the group version, too
+	}
 	a.Host.DiscoveryChanged()
 }
 
@@ -143,7 +158,7 @@ func (a *Aggregation) unroute(name string) {
 	a.publishRoutes()
 	a.follow()
 	a.mu.Unlock()
-	old.close()
+	old.retire()
 	a.Host.DeleteDocuments(old.path(), old.gv.Group)
 	a.Host.DiscoveryChanged()
 }
@@ -159,6 +174,12 @@ func (a *Aggregation) publishRoutes() {
 		routes[b.gv] = b
 	}
 	a.routes.Store(&routes)
+}
+
+// Serves reports whether another server serves a group version.
+func (a *Aggregation) Serves(gv schema.GroupVersion) bool {
+	routes := a.routes.Load()
+	return routes != nil && (*routes)[gv] != nil
 }
 
 // Backend returns the server of a group version, if that is another one. path is that of the request.
@@ -207,7 +228,7 @@ func (a *Aggregation) follow() {
 func (a *Aggregation) serviceChanged(key serviceKey) {
 	for _, b := range a.all() {
 		if b.service() == key {
-			a.queue.Add(b.name)
+			a.checks.Add(b.name)
 		}
 	}
 }
@@ -234,19 +255,8 @@ func (a *Aggregation) Run(ctx context.Context) {
 	a.follow()
 	a.mu.Unlock()
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, workers)
-	for {
-		name, ended := a.queue.Get()
-		if ended {
-			break
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			defer a.queue.Done(name)
-			a.reconcileAndRequeue(ctx, name)
-		})
-	}
+	wg.Go(func() { a.work(ctx, a.checks, checkers, a.check) })
+	a.work(ctx, a.queue, writers, a.reconcile)
 	wg.Wait()
 	a.following.Wait()
 	for _, b := range a.all() {
@@ -254,51 +264,81 @@ func (a *Aggregation) Run(ctx context.Context) {
 	}
 }
 
-// reconcileAndRequeue reconciles an APIService, and has it reconciled again when that is due.
-func (a *Aggregation) reconcileAndRequeue(ctx context.Context, name string) {
-	if name == allLocal {
-		a.queueLocal()
-		return
+// work calls do for the names in a queue, for several at once, until the queue is shut down. do asks to be called again after a time if that is not zero, and
+// with back-off if it is negative or there is an error.
+func (a *Aggregation) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], workers int, do func(context.Context, string) (time.Duration, error)) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, workers)
+	for {
+		name, ended := queue.Get()
+		if ended {
+			return
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			a.doOne(ctx, queue, name, do)
+		})
 	}
-	again, err := a.reconcile(ctx, name)
+}
+
+func (a *Aggregation) doOne(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], name string, do func(context.Context, string) (time.Duration, error)) {
+	defer queue.Done(name)
+	again, err := do(ctx, name)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		a.Log.Warn("failed to reconcile an APIService", "name", name, "err", err)
-		a.queue.AddRateLimited(name)
+		queue.AddRateLimited(name)
 	case again < 0:
-		a.queue.AddRateLimited(name)
+		queue.AddRateLimited(name)
 	default:
-		a.queue.Forget(name)
+		queue.Forget(name)
 		if again > 0 {
-			a.queue.AddAfter(name, again)
+			queue.AddAfter(name, again)
 		}
 	}
 }
 
-// reconcile brings an APIService in line with what this server serves, and its condition with whether its server answers. It asks to be called again after a time
-// if that is not zero, and with back-off if it is negative.
+// reconcile brings an APIService in line with what this server serves. Servers are checked elsewhere, so that one that hangs delays nothing here.
 func (a *Aggregation) reconcile(ctx context.Context, name string) (again time.Duration, err error) {
+	if name == allLocal {
+		a.queueLocal()
+		return 0, nil
+	}
 	if err := a.reconcileLocal(ctx, name); err != nil {
 		return 0, err
 	}
 	s, _ := a.Objects.Get(apiServices, "", name).(*apiregistrationv1.APIService)
-	if s == nil {
+	switch {
+	case s == nil:
 		a.metrics.forget(name)
 		return 0, nil
-	}
-	if s.Spec.Service == nil {
+	case s.Spec.Service == nil:
 		return 0, a.setAvailable(ctx, s, localCondition())
 	}
+	a.checks.Add(name)
+	return 0, nil
+}
+
+// check brings the condition of an APIService in line with whether its server answers, and learns what that serves.
+func (a *Aggregation) check(ctx context.Context, name string) (again time.Duration, err error) {
+	s, _ := a.Objects.Get(apiServices, "", name).(*apiregistrationv1.APIService)
 	b := a.backend(name)
-	if b == nil || b.uid != s.UID {
+	if s == nil || b == nil || b.uid != s.UID {
 		return 0, nil // the change that is to come queues the name again
 	}
 	condition := b.check(ctx)
 	if ctx.Err() != nil {
 		return 0, nil
 	}
-	if err := a.setAvailable(ctx, s, condition); err != nil {
+	err = a.setAvailable(ctx, s, condition)
+	if a.Objects.Get(apiServices, "", name) == nil {
+		a.metrics.forget(name) // it was deleted meanwhile
+		return 0, nil
+	}
+	if err != nil {
 		return 0, err
 	}
 	if condition.Status != apiregistrationv1.ConditionTrue {
@@ -308,8 +348,11 @@ func (a *Aggregation) reconcile(ctx context.Context, name string) (again time.Du
 		}
 		return recheckEvery, nil
 	}
-	if err := b.refresh(ctx); err != nil {
+	err = b.refresh(ctx)
+	if b.report(err) {
 		a.Log.Warn("failed to learn what an aggregated API server serves", "apiservice", name, "err", err)
+	}
+	if err != nil {
 		return -1, nil
 	}
 	return recheckEvery, nil

@@ -51,8 +51,14 @@ type Backend struct {
 	spec  apiregistrationv1.APIServiceSpec
 
 	available atomic.Bool
-	transport func() (*http.Transport, error) // made for the first request
+	// tlsConfig and transport are made for the first request.
+	tlsConfig func() (*tls.Config, error)
+	transport func() (*http.Transport, error)
 	inFlight  chan struct{}
+
+	// putting is held while OpenAPI documents are put. When retired is set, none are any more: another backend has taken over, or the APIService is gone.
+	putting sync.Mutex
+	retired bool
 
 	// knownMu guards what follows.
 	knownMu sync.Mutex
@@ -61,7 +67,7 @@ type Backend struct {
 
 func newBackend(a *Aggregation, s *apiregistrationv1.APIService) *Backend {
 	b := &Backend{owner: a, name: s.Name, uid: s.UID, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}, spec: *s.Spec.DeepCopy(), inFlight: make(chan struct{}, maxInFlight)}
-	b.transport = sync.OnceValues(b.newTransport)
+	b.tlsConfig, b.transport = sync.OnceValues(b.newTLSConfig), sync.OnceValues(b.newTransport)
 	return b
 }
 
@@ -94,12 +100,12 @@ func (b *Backend) newTransport() (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Transport{DialContext: b.owner.Dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout, DisableCompression: true, ForceAttemptHTTP2: true,
+	return &http.Transport{DialContext: b.owner.Dial, TLSClientConfig: config.Clone(), TLSHandshakeTimeout: handshakeTimeout, DisableCompression: true, ForceAttemptHTTP2: true,
 		MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}}, nil
 }
 
-func (b *Backend) tlsConfig() (*tls.Config, error) {
+func (b *Backend) newTLSConfig() (*tls.Config, error) {
 	config := &tls.Config{ServerName: b.spec.Service.Name + "." + b.spec.Service.Namespace + ".svc", MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: b.spec.InsecureSkipTLSVerify} //nolint:gosec // the APIService asks for it
 	if len(bytes.TrimSpace(b.spec.CABundle)) > 0 {
@@ -117,11 +123,16 @@ func (b *Backend) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
+// retire is called when requests are not sent here any more.
+func (b *Backend) retire() {
+	b.putting.Lock()
+	b.retired = true
+	b.putting.Unlock()
+	b.close()
+}
+
 // close closes the connections that are idle; others are closed when they become idle long enough.
 func (b *Backend) close() {
-	if b == nil {
-		return
-	}
 	if t, err := b.transport(); err == nil {
 		t.CloseIdleConnections()
 	}
@@ -136,18 +147,18 @@ func (b *Backend) resolve(ctx context.Context) (string, error) {
 type retrying struct {
 	backend *Backend
 	next    http.RoundTripper
+	// identify sets the headers that name the user. It must not be done earlier: the proxy removes the headers that the client's Connection header names.
+	identify func(*http.Request)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
-	body := r.Body
-	if body != nil {
-		defer body.Close()
+	r = r.Clone(r.Context())
+	t.identify(r)
+	if r.Body != nil {
+		r.Body = io.NopCloser(r.Body) // a failed try must not close it: nothing of it was sent. The server that received the request closes it.
 	}
 	for try := 1; ; try++ {
-		if body != nil {
-			r.Body = io.NopCloser(body) // a failed try must not close it: nothing of it was sent
-		}
 		response, err := t.next.RoundTrip(r)
 		if err == nil || try == maxDialTries || !isDialError(err) || r.Context().Err() != nil {
 			return response, err

@@ -28,6 +28,7 @@ type known struct {
 	discovered bool // discovery has been learned once
 	current    bool // it was learned since the server became available
 	documents  documents
+	problem    string // why the server could not say what it serves, as it was logged last
 }
 
 // discovery returns what is known of a group version.
@@ -81,6 +82,19 @@ func (b *Backend) refresh(ctx context.Context) error {
 		b.owner.Host.DiscoveryChanged()
 	}
 	return b.refreshDocuments(ctx)
+}
+
+// report reports whether an error is worth a line in the log: it is none that was reported before.
+func (b *Backend) report(err error) bool {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	b.knownMu.Lock()
+	defer b.knownMu.Unlock()
+	changed := problem != b.known.problem
+	b.known.problem = problem
+	return changed && err != nil
 }
 
 // learn asks a server for its discovery: for the aggregated form, or else for that of the group version.

@@ -48,7 +48,7 @@ func (b *Backend) refreshDocuments(ctx context.Context) error {
 		if d.v3 {
 			v3 = b.counted(b.fetchV3)
 		}
-		if err := b.owner.Host.PutDocuments(b.path(), hash, v3, b.counted(b.fetchV2)); err != nil {
+		if err := b.putDocuments(hash, v3, b.counted(b.fetchV2)); err != nil {
 			b.owner.Log.Warn("failed to describe an aggregated API server in OpenAPI", "apiservice", b.name, "err", err)
 		}
 		d.put = hash
@@ -58,6 +58,16 @@ func (b *Backend) refreshDocuments(ctx context.Context) error {
 	d.failures = b.known.documents.failures
 	b.known.documents = d
 	return nil
+}
+
+// putDocuments has the documents served, unless the backend is not the one of the group version any more.
+func (b *Backend) putDocuments(hash string, v3, v2 func() ([]byte, error)) error {
+	b.putting.Lock()
+	defer b.putting.Unlock()
+	if b.retired {
+		return nil
+	}
+	return b.owner.Host.PutDocuments(b.path(), hash, v3, v2)
 }
 
 // documentQuery returns the query of the URL of the group version's document, which has its hash, and whether there is that document.

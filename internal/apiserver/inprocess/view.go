@@ -30,6 +30,8 @@ type Server struct {
 	http.Handler // serves whatever is no list or watch of shared objects
 	API          *verbs.API
 	Journey      *journey.Recorder // nil if no journeys are recorded
+	// Aggregated reports whether another server serves a group version: what is here of it is not shared then.
+	Aggregated func(schema.GroupVersion) bool
 }
 
 // As returns the server as a user reaches it: see client.ForServer.
@@ -62,7 +64,7 @@ func (v view) PutSpan(s journey.Span) {
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for gvr, end := range v.server.API.Served().Endpoints {
-		if shares(end) {
+		if shares(end) && !v.server.Aggregated(gvr.GroupVersion()) {
 			kinds[gvr] = end.Info.GVK
 		}
 	}
@@ -71,7 +73,7 @@ func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 
 // Shares reports whether a resource can be listed and watched as shared objects.
 func (v view) Shares(resource schema.GroupVersionResource) bool {
-	return shares(v.server.API.Served().Endpoints[resource])
+	return shares(v.server.API.Served().Endpoints[resource]) && !v.server.Aggregated(resource.GroupVersion())
 }
 
 func shares(end *verbs.Endpoint) bool {

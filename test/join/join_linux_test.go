@@ -172,7 +172,7 @@ func TestJoin(t *testing.T) {
 	w := newFixture(t)
 	m := w.second
 	token := w.token(t, "--description", "for the second machine", "--uses", "2")
-	for _, image := range []string{"busybox", "nginx"} {
+	for _, image := range []string{"busybox", "nginx", "testserver"} {
 		if code, out := m.skiff(t, "image", "load", "--data-dir", m.dir, archive(t, image)); code != 0 {
 			t.Fatal(out)
 		}
@@ -190,6 +190,7 @@ func TestJoin(t *testing.T) {
 	w.run(t, "box", "busybox", "sh", "-c", "echo said; exec sleep 1000000")
 
 	t.Run("the server reaches it", func(t *testing.T) { w.reaches(t, node) })
+	t.Run("the API is extended by its pods", func(t *testing.T) { w.extends(t) })
 	t.Run("its pods reach the API", func(t *testing.T) {
 		w.await(t, "the API to answer at its service", func(context.Context) bool {
 			return w.exec(t, "box", "", "sh", "-c", "nc -w 5 10.43.0.1 443 </dev/null >/dev/null && echo reached || true") == "reached\n"

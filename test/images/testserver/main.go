@@ -4,6 +4,8 @@
 //	GET  /hostname only that
 //	GET  /healthz  200, or 500 after POST /fail until POST /mend
 //	POST /exit?code=N ends the process
+//	GET  /apis/…   who asks, as a front proxy says; what an aggregated API server serves
+//	POST /review   refuses as an admission webhook, in the name of its hostname
 //
 // While it is told to fail, nobody listens at the address of --tcp, and the health service at the address of --grpc says NOT_SERVING.
 // `testserver get URL` asks, and fails unless the answer is a good one.
@@ -11,6 +13,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -34,6 +37,7 @@ func main() {
 	linger := flag.Duration("linger", 0, "how long to go on after SIGTERM")
 	tcp := flag.String("tcp", "", "another address to listen at while all is well")
 	rpc := flag.String("grpc", "", "address to serve gRPC's health service at")
+	secure := flag.String("tls", "", "another address to serve at, over TLS, with the certificate and key in the environment (TLS_CERT, TLS_KEY, in PEM)")
 	failing := flag.Bool("failing", false, "begin as if told to fail")
 	flag.Parse()
 	if flag.Arg(0) == "get" {
@@ -52,6 +56,9 @@ func main() {
 	}
 	if err := s.set(*failing); err != nil {
 		fatal(err)
+	}
+	if *secure != "" {
+		go func() { fatal(s.serveTLS(*secure)) }()
 	}
 	fmt.Println("serving at", *listen)
 	fatal(http.ListenAndServe(*listen, s.handler()))
@@ -135,6 +142,31 @@ func (s *server) serveHealth(address string) error {
 	return g.Serve(l)
 }
 
+func (s *server) serveTLS(address string) error {
+	certificate, err := tls.X509KeyPair([]byte(os.Getenv("TLS_CERT")), []byte(os.Getenv("TLS_KEY")))
+	if err != nil {
+		return err
+	}
+	secure := &http.Server{Addr: address, Handler: s.handler(), TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}}
+	return secure.ListenAndServeTLS("", "")
+}
+
+// review refuses what an admission webhook is asked about.
+func review(w http.ResponseWriter, r *http.Request, hostname string) {
+	var asked struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(map[string]any{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": map[string]any{
+		"uid": asked.Request.UID, "allowed": false, "status": map[string]any{"message": "refused by " + hostname}}})
+}
+
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	hostname, _ := os.Hostname()
@@ -158,6 +190,11 @@ func (s *server) handler() http.Handler {
 			}
 		})
 	}
+	mux.HandleFunc("GET /apis/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{"hostname": hostname, "user": r.Header.Get("X-Remote-User"), "path": r.URL.Path})
+	})
+	mux.HandleFunc("POST /review", func(w http.ResponseWriter, r *http.Request) { review(w, r, hostname) })
 	mux.HandleFunc("POST /exit", func(_ http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.FormValue("code"))
 		os.Exit(code)

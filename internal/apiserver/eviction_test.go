@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,47 @@ func TestEvictionHonoursBudgets(t *testing.T) {
 	s.pod("q", "x", `,"nodeName":"n"`)
 	s.running("q", "True")
 	s.expect(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", "POST", testPods+"/q/eviction", eviction("q", ""))
+}
+
+// The cause of a refusal says what the budget's status does, and Retry-After is given only for what changes soon.
+func TestEvictionSaysWhy(t *testing.T) {
+	s := newTestServer(t)
+	s.pod("p", "x", `,"nodeName":"n"`)
+	s.running("p", "True")
+	condition := func(reason, message string) string {
+		return `{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":3,"desiredHealthy":1,"expectedPods":3,"conditions":[{"type":"DisruptionAllowed","status":"False","reason":"` +
+			reason + `","message":"` + message + `","lastTransitionTime":"2030-01-01T00:00:00Z"}]}`
+	}
+	var many []string
+	for i := range 2001 {
+		many = append(many, fmt.Sprintf(`"gone-%d":"2030-01-01T00:00:00Z"`, i))
+	}
+	for _, c := range []struct {
+		name, status string
+		code         int
+		message      string
+		cause        string
+		retryAfter   string
+	}{
+		{"new", `{"disruptionsAllowed":3}`, http.StatusTooManyRequests, violates, "The disruption budget new is still being processed by the server.", "10"},
+		{"failed", condition(policyv1.SyncFailedReason, "found no controllers"), http.StatusTooManyRequests, violates,
+			"The disruption budget failed does not allow evicting pods currently because it failed sync: found no controllers", ""},
+		{"few", condition(policyv1.InsufficientPodsReason, ""), http.StatusTooManyRequests, violates, "The disruption budget few does not allow evicting pods currently", ""},
+		{"other", condition("Maintenance", "not on Sundays"), http.StatusTooManyRequests, violates, "The disruption budget other does not allow evicting pods currently (Maintenance): not on Sundays", ""},
+		{"full", `{"observedGeneration":1,"disruptionsAllowed":3,"disruptedPods":{` + strings.Join(many, ",") + `}}`, http.StatusForbidden,
+			`poddisruptionbudget.policy "full" is forbidden: DisruptedPods map too big - too many evictions not confirmed by PDB controller`,
+			"The disruption budget full does not allow evicting pods currently: too many pending evictions not confirmed by PDB controller", ""},
+	} {
+		s.budget(c.name, "x", "", c.status)
+		status := s.expect(c.code, c.message, "POST", testPods+"/p/eviction", eviction("p", ""))
+		if len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != policyv1.DisruptionBudgetCause || status.Details.Causes[0].Message != c.cause {
+			t.Errorf("%s: the causes are %v", c.name, status.Details.Causes)
+		}
+		if after := s.do("POST", testPods+"/p/eviction", eviction("p", "")).Header().Get("Retry-After"); after != c.retryAfter {
+			t.Errorf("%s: Retry-After is %q", c.name, after)
+		}
+		s.must("DELETE", testBudgets+"/"+c.name, "")
+	}
 }
 
 func TestEvictionOfUnhealthyPods(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"skiff/internal/controller/clusterdns"
 	"skiff/internal/controller/daemonset"
 	"skiff/internal/controller/deployment"
+	"skiff/internal/controller/disruption"
 	"skiff/internal/controller/endpoints"
 	"skiff/internal/controller/endpointslice"
 	"skiff/internal/controller/endpointslicemirroring"
@@ -50,6 +51,7 @@ var loops = []loop{
 	{Aggregation, nil},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},
+	{"disruption-controller", disruption.New},
 	{"endpoints-controller", endpoints.New},
 	{"endpointslice-controller", endpointslice.New},
 	{"endpointslice-mirroring-controller", endpointslicemirroring.New},

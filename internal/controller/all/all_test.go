@@ -29,6 +29,7 @@ func TestChoosing(t *testing.T) {
 
 // sources holds the event sources of upstream's loops, where they differ from the loop's name.
 var sources = map[string]string{
+	"disruption-controller":              "controllermanager",
 	"endpoints-controller":               "endpoint-controller",
 	"endpointslice-controller":           "endpoint-slice-controller",
 	"endpointslice-mirroring-controller": "endpoint-slice-mirroring-controller",
@@ -50,6 +51,7 @@ var queues = map[string]string{
 	"token-cleaner-controller":                       "token_cleaner",
 	"daemonset-controller":                           "daemonset",
 	"deployment-controller":                          "deployment",
+	"disruption-controller":                          "disruption",
 	"endpoints-controller":                           "endpoint",
 	"endpointslice-controller":                       "endpoint_slice",
 	"endpointslice-mirroring-controller":             "endpoint_slice_mirroring",

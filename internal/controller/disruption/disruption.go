@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +29,7 @@ type loop struct {
 	budgets      policylisters.PodDisruptionBudgetLister
 	byLabel      cache.Indexer // of budgets, with labelIndex
 	pods         corelisters.PodLister
+	members      members
 	controllers  corelisters.ReplicationControllerLister
 	sets         appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
@@ -79,6 +79,7 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 	}
 	budget, err := l.budgets.PodDisruptionBudgets(key.Namespace).Get(key.Name)
 	if err != nil {
+		l.members.forget(key)
 		return controller.Nothing // it has been deleted
 	}
 	seen := l.observe(budget)
@@ -101,29 +102,39 @@ func (l *loop) observe(budget *policyv1.PodDisruptionBudget) observed {
 		seen.selectorErr = err
 		return seen
 	}
-	pods, _ := l.pods.Pods(budget.Namespace).List(selector) // a cache does not fail
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	seen.pods = pods
+	pods := l.pods.Pods(budget.Namespace)
+	names := l.members.names(budget, func() []*corev1.Pod {
+		all, _ := pods.List(selector) // a cache does not fail
+		return all
+	})
+	slices.Sort(names)
+	for _, name := range names {
+		if pod, err := pods.Get(name); err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			seen.pods = append(seen.pods, pod)
+		}
+	}
 	return seen
 }
 
-// podKeys returns what a change of a pod concerns: the budgets that select it or did before, and the pod itself if it has to be reconciled.
+// podKeys notes which budgets select a pod, and returns what a change of it concerns: the budgets that select it or did before, and the pod itself if
+// it has to be reconciled.
 func (l *loop) podKeys(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Pod)
 	is, _ := after.(*corev1.Pod)
-	var keys []controller.Key
+	var selected, keys []controller.Key
 	if was == nil || is == nil || matters(was, is) {
 		if is != nil {
-			keys = l.selecting(is)
-			if len(keys) > 1 {
-				keys = append(keys, podKey(is))
-			}
+			selected = l.selecting(is)
 		}
 		if was != nil && (is == nil || !maps.Equal(was.Labels, is.Labels)) {
-			keys = append(keys, l.selecting(was)...)
+			keys = l.selecting(was)
+			l.members.change(was.Name, keys, selected)
+		} else {
+			l.members.change(is.Name, nil, selected)
 		}
+		keys = append(keys, selected...)
 	}
-	if is != nil && disruptionTarget(is) != nil {
+	if is != nil && (len(selected) > 1 || disruptionTarget(is) != nil) {
 		keys = append(keys, podKey(is))
 	}
 	return keys
@@ -136,7 +147,14 @@ func podKey(pod *corev1.Pod) controller.Key {
 // matters reports whether a change of a pod may change the status of its budgets.
 func matters(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || owned.Ready(was) != owned.Ready(is) || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil) ||
-		!maps.Equal(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.OwnerReferences, is.OwnerReferences)
+		!maps.Equal(was.Labels, is.Labels) || controllerUID(was) != controllerUID(is)
+}
+
+func controllerUID(pod *corev1.Pod) types.UID {
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		return ref.UID
+	}
+	return ""
 }
 
 // scaled returns the Keys of a kind of controllers: the budgets that select its pods, when it wants another number of them. spec returns that number

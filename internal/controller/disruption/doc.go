@@ -1,7 +1,7 @@
 // Package disruption is the disruption-controller. It keeps the status of PodDisruptionBudgets, by which the eviction API decides whether a pod
 // may be evicted now, and clears the DisruptionTarget condition of pods that were to be deleted and were not.
 //
-// A reconcile of a budget lists its pods and, for budgets with a percentage or maxUnavailable, finds out how many pods their controllers want
+// A reconcile of a budget looks its pods up (members.go) and, for budgets with a percentage or maxUnavailable, finds out how many pods their controllers want
 // (expected.go). The controllers that no informer has, such as custom resources, are read through their scale subresource (scale.go) before
 // the decision (decide.go). If anything fails the budget allows no disruption until it succeeds. The key of a pod is its name after "pods/", which
 // no budget's name has (pods.go).

@@ -19,7 +19,7 @@ enforced disallow_latest_tag
 blocked() { ! kubectl apply --dry-run=server -f "$source/test/resources/pod_with_latest_tag.yaml" 2>&1; }
 wait_for 30 contains "Using a mutable image tag" blocked
 refused 'admission webhook "validate.kyverno.svc-fail" denied the request' kubectl apply -f "$source/test/resources/pod_with_latest_tag.yaml"
-refused "Using a mutable image tag e.g. 'latest' is not allowed" kubectl apply -f "$source/test/resources/pod_with_latest_tag.yaml"
+refused "validation error: Using a mutable image tag" kubectl apply -f "$source/test/resources/pod_with_latest_tag.yaml"
 say "a pod of nginx:latest is refused by webhook: Using a mutable image tag e.g. 'latest' is not allowed"
 kubectl delete clusterpolicy disallow-latest-tag >/dev/null
 enforced require_certain_labels

@@ -230,7 +230,9 @@ func TestDefinitionNameConflict(t *testing.T) {
 	if c := condition(apiextensionsv1.NamesAccepted); c.Status != apiextensionsv1.ConditionFalse || c.Reason != "ShortNamesConflict" || c.Message != `"ct" is already in use` {
 		t.Errorf("names: %+v", c)
 	}
-	s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil).refused(404, metav1.StatusReasonNotFound)
+	if a := s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil); a.Code != http.StatusNotFound {
+		t.Errorf("what is not served is answered with %d: %s", a.Code, a.Body)
+	}
 	s.send("DELETE", definitions+"/crontabs.stable.example.com", nil).ok()
 	s.eventually("accepted", func() bool { return condition(apiextensionsv1.Established).Status == apiextensionsv1.ConditionTrue })
 	s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil).ok()

@@ -173,6 +173,9 @@ func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 		return nil, expect, &unrecognizedError{err, body}
 	}
 	if _, custom := obj.(*custom.Object); custom {
+		if gvk.Kind == "" {
+			return nil, expect, &unrecognizedError{runtime.NewMissingKindErr(string(body)), body}
+		}
 		gvk, err = checkCustomKind(gvk, expect)
 	} else {
 		gvk, err = checkKind(gvk, expect)
@@ -234,12 +237,6 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 
 // checkCustomKind is checkKind for a custom object: another kind is an error of its validation.
 func checkCustomKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, error) {
-	if gvk.Kind == "" {
-		gvk.Kind = expect.Kind
-	}
-	if gvk.Version == "" && gvk.Group == "" {
-		gvk.Group, gvk.Version = expect.Group, expect.Version
-	}
 	if gvk.GroupVersion() != expect.GroupVersion() {
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
 	}

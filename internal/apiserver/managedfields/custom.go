@@ -83,6 +83,7 @@ func customType(version *custom.Version) (typed.ParseableType, error) {
 	if root.Properties == nil {
 		root.Properties = map[string]spec.Schema{}
 	}
+	addEmbedded(root)
 	for _, name := range []string{"apiVersion", "kind", "metadata"} {
 		root.Properties[name] = *spec.StringProperty()
 	}
@@ -95,6 +96,28 @@ func customType(version *custom.Version) (typed.ParseableType, error) {
 	}
 	name := rootType
 	return typed.ParseableType{Schema: merge, TypeRef: smdschema.TypeRef{NamedType: &name}}, nil
+}
+
+// addEmbedded declares kind, apiVersion and metadata of all embedded resources below a schema.
+func addEmbedded(s *spec.Schema) {
+	for name, property := range s.Properties {
+		addEmbedded(&property)
+		s.Properties[name] = property
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		addEmbedded(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		addEmbedded(s.AdditionalProperties.Schema)
+	}
+	if embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !embedded {
+		return
+	}
+	s.SetProperty("apiVersion", *spec.StringProperty())
+	s.SetProperty("kind", *spec.StringProperty())
+	if metaName, ok := objectMetaType(); ok {
+		s.SetProperty("metadata", *spec.RefSchema("#/definitions/" + metaName))
+	}
 }
 
 // addMetadata gives the root type of a merge schema the metadata of built-in kinds.

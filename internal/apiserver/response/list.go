@@ -237,7 +237,7 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 	if err := eachFromRandomStart(len(page.Items), func(i int) error {
 		body, err := rs.Resource.json(page.Items[i])
 		bodies[i] = body
-		size += len(body) + 1
+		size += len(rs.Resource.itemHead(body)) + len(rs.Resource.itemRest(body)) + 1
 		return err
 	}); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 			if i > 0 {
 				all = append(all, ',')
 			}
-			all = append(all, body...)
+			all = append(append(all, rs.Resource.itemHead(body)...), rs.Resource.itemRest(body)...)
 		}
 		return rs.sendJSON(http.StatusOK, append(all, "]}"...))
 	}
@@ -269,12 +269,28 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 			if i > 0 {
 				l.buf = append(l.buf, ',')
 			}
-			l.buf = append(l.buf, body...)
+			l.buf = append(append(l.buf, rs.Resource.itemHead(body)...), rs.Resource.itemRest(body)...)
 			l.flushIfFull()
 		}
 		l.buf = append(l.buf, "]}\n"...)
 	})
 	return nil
+}
+
+// itemHead returns what the JSON of an object that json returned begins with in a list: kind and apiVersion, which only custom objects have there.
+func (res *Resource) itemHead(body []byte) []byte {
+	if !res.Info.JSONOnly || len(body) <= len("{}") {
+		return nil
+	}
+	return res.jsonHead
+}
+
+// itemRest returns what follows the head of an object in a list.
+func (res *Resource) itemRest(body []byte) []byte {
+	if res.itemHead(body) == nil {
+		return body
+	}
+	return body[1:]
 }
 
 // eachFromRandomStart calls f for 0 to n-1, starting at a random number. Several requests that need the same encoded objects at once thus share the

@@ -169,8 +169,12 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 	return b, failure
 }
 
-// appendJSON appends the JSON of an item without kind and apiVersion. The bytes are not kept.
+// appendJSON appends the JSON of an item as it is in a list. The bytes are not kept.
 func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
+	if res.Info.JSONOnly {
+		body, err := res.json(it)
+		return append(append(b, res.itemHead(body)...), res.itemRest(body)...), err
+	}
 	if res.Plain() {
 		transcode, err := res.transcode()
 		if err != nil {

@@ -17,6 +17,9 @@ import (
 var ErrNotFound = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 	Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}}}
 
+// ErrNoPage refuses a path in a group that is not built in, or not served. It is answered with text.
+var ErrNoPage = &apierrors.StatusError{ErrStatus: ErrNotFound.ErrStatus}
+
 // ErrMethodNotAllowed refuses a method that a path does not have.
 var ErrMethodNotAllowed = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
@@ -28,6 +31,10 @@ func TooManyRequests() error {
 
 // Fail answers with an error, as a Status, and returns its code.
 func Fail(w http.ResponseWriter, r *http.Request, err error) int {
+	if err == error(ErrNoPage) {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return http.StatusNotFound
+	}
 	status := StatusOf(err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))

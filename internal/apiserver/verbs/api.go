@@ -67,7 +67,7 @@ func (api *API) Serve(rq *Request) error {
 	}
 	rt := rq.Route
 	if rq.Endpoint = api.Endpoint(rt.Group, rt.Version, rt.Plural); rq.Endpoint == nil {
-		return response.ErrNotFound
+		return api.notServed(rt.Group)
 	}
 	rq.Resource = rq.Endpoint.Resource
 	if rq.URL.RawQuery != "" {
@@ -80,6 +80,11 @@ func (api *API) Serve(rq *Request) error {
 	if info.Deprecated != "" && (rt.Subresource != "" || Offers(info.Verbs, rt.Verb)) {
 		rq.Warn(info.Deprecated)
 		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.KnownParts(rt).Subresource, "").Set(1)
+	}
+	if info.JSONOnly {
+		if err := rq.checkCustomRoute(); err != nil {
+			return err
+		}
 	}
 	if !info.Namespaced && rt.Namespace != "" && !rt.IsNamespace() {
 		return response.ErrNotFound
@@ -140,6 +145,42 @@ func (api *API) Serve(rq *Request) error {
 		return rq.deleteCollection()
 	}
 	return response.ErrMethodNotAllowed
+}
+
+// notServed returns the error for a resource that is not served: a Status in built-in groups, text in all others.
+func (api *API) notServed(group string) error {
+	for gvr, end := range api.Served().Endpoints {
+		if gvr.Group == group && !end.Info.JSONOnly {
+			return response.ErrNotFound
+		}
+	}
+	return response.ErrNoPage
+}
+
+// checkCustomRoute refuses what a custom resource does not have, in upstream's words, which differ from those for built-in resources.
+func (rq *Request) checkCustomRoute() error {
+	info, rt := rq.Endpoint.Info, rq.Route
+	across := rt.Verb == "list" || rt.Verb == "watch"
+	if info.Namespaced != (rt.Namespace != "") && !(info.Namespaced && across) {
+		return response.ErrNoPage
+	}
+	verbs := info.Verbs
+	switch edit := rq.Endpoint.Edit(rt.Subresource); {
+	case rt.Subresource == "":
+		if (rt.Verb == "update" || rt.Verb == "patch") && rt.Name == "" {
+			return apierrors.NewBadRequest("name must be provided")
+		}
+	case rt.Subresource == "scale" && info.Stored.Scale != nil && rt.Rest == "":
+		verbs = []string{"get", "update", "patch"}
+	case edit == nil || rt.Rest != "":
+		return apierrors.NewNotFound(info.GVR.GroupResource(), rt.Name)
+	default:
+		verbs = edit.Verbs
+	}
+	if rq.Method != http.MethodHead && !Offers(verbs, rt.Verb) {
+		return apierrors.NewMethodNotSupported(info.GVR.GroupResource(), rt.Verb)
+	}
+	return nil
 }
 
 // subresource serves scale, status and the other subresources that update a part of the object.

@@ -106,8 +106,8 @@ func (rq *Request) writeScale() error {
 	if rq.Route.Verb == "patch" {
 		contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 		kind, optionsKind = types.PatchType(strings.TrimSpace(contentType)), "PatchOptions"
-		if patchers[kind] == nil && kind != types.ApplyYAMLPatchType {
-			return errPatchType
+		if patchers[kind] == nil && kind != types.ApplyYAMLPatchType || kind == types.StrategicMergePatchType && rq.Endpoint.Info.JSONOnly {
+			return rq.wrongPatchType()
 		}
 	}
 	opts, err := rq.writeOptions(optionsKind, kind)

@@ -242,12 +242,16 @@ func (r *Request) admissionRequest(info *catalog.Info, matched bool) *admissionv
 	if matched {
 		resource = info.GVR
 	}
+	name := a.Name
+	if name == "" && a.Object != nil { // a create has none in its path
+		name = a.Object.GetName()
+	}
 	requestResource, requestKind := metav1.GroupVersionResource(a.Info.GVR), metav1.GroupVersionKind(SubresourceKind(a.Info, a.Subresource))
 	dryRun := a.DryRun
 	request := &admissionv1.AdmissionRequest{
 		Kind: metav1.GroupVersionKind(SubresourceKind(info, a.Subresource)), Resource: metav1.GroupVersionResource(resource), SubResource: a.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: a.Subresource,
-		Name: a.Name, Namespace: r.namespace, Operation: admissionv1.Operation(a.Operation), DryRun: &dryRun}
+		Name: name, Namespace: r.namespace, Operation: admissionv1.Operation(a.Operation), DryRun: &dryRun}
 	if options := a.Options(); options != nil {
 		request.Options.Object = options
 	}

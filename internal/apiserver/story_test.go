@@ -20,11 +20,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"skiff/internal/apiserver"
 )
 
 var (
-	recordFrom  = flag.String("record", "", "URL of an upstream API server: write its answers into testdata/stories")
+	recordFrom  = flag.String("record", "", "URL of an upstream API server: write its answers into the stories")
 	stories     = flag.String("stories", "testdata/stories", "directory of the stories")
+	extensions  = flag.String("extensions", "testdata/extensions", "directory of the stories of TestExtensionStories")
 	recordToken = flag.String("record-token", "admintoken", "bearer token for -record")
 )
 
@@ -37,9 +40,21 @@ var (
 // namespace, $name something remembered, and ${100*x*} a hundred x. A body that begins with base64: is binary.
 //
 // What differs with every run (uids, versions, times) is left out of answers unless it was remembered. The line "managed" shows managed
-// fields, "header NAME" a header; "quiet" leaves out the body. "ours" says that the answer is skiff's own, and why.
-func TestStories(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(*stories, "*.txt"))
+// fields, "header NAME" a header; "quiet" leaves out the body. "until TEXT" repeats the request until its answer contains the text: for what
+// a server does in its own time. "ours" says that the answer is skiff's own, and why.
+func TestStories(t *testing.T) { tellStories(t, *stories) }
+
+// TestExtensionStories plays the stories about definitions and custom objects, webhooks and policies, with the admission plugins that
+// test/differential/upstream.sh leaves on.
+func TestExtensionStories(t *testing.T) {
+	tellStories(t, *extensions, func(o *apiserver.Options) {
+		o.DisableAdmission = []string{"ServiceAccount", "Priority", "DefaultTolerationSeconds", "StorageObjectInUseProtection", "TaintNodesByCondition", "LimitRanger", "ResourceQuota"}
+	})
+}
+
+// tellStories replays the stories of a directory on servers with these options, or records them.
+func tellStories(t *testing.T, directory string, options ...func(*apiserver.Options)) {
+	files, err := filepath.Glob(filepath.Join(directory, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no stories", err)
 	}
@@ -47,26 +62,27 @@ func TestStories(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
 			if *recordFrom != "" {
-				record(t, file)
+				record(t, file, options)
 			} else {
-				replay(t, file)
+				replay(t, file, options)
 			}
 		})
 	}
 }
 
-func replay(t *testing.T, file string) {
-	play(t, file, inProcess(t), func(step *step, got string) {
-		if got = shortAge.ReplaceAllString(got, `"0s"`); got != step.want { // on a slow machine things get old
-			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, around(got, step.want), around(step.want, got))
+func replay(t *testing.T, file string, options []func(*apiserver.Options)) {
+	play(t, file, inProcess(t, options...), func(step *step, got string) {
+		got, want := shortAge.ReplaceAllString(got, `"0s"`), shortAge.ReplaceAllString(step.want, `"0s"`) // on a slow machine things get old
+		if got != want {
+			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, around(got, want), around(want, got))
 		}
 	})
 }
 
 type sender func(*http.Request) (*http.Response, error)
 
-func inProcess(t *testing.T) sender {
-	s := start(t)
+func inProcess(t *testing.T, options ...func(*apiserver.Options)) sender {
+	s := start(t, options...)
 	return func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -86,9 +102,9 @@ func around(text, other string) string {
 }
 
 // record writes down what upstream answers, and then what skiff answers to the requests that are answered in its own way.
-func record(t *testing.T, file string) {
+func record(t *testing.T, file string, options []func(*apiserver.Options)) {
 	rewrite(t, file, upstream, func(s *step) bool { return !s.ours })
-	rewrite(t, file, inProcess(t), func(s *step) bool { return s.ours })
+	rewrite(t, file, inProcess(t, options...), func(s *step) bool { return s.ours })
 }
 
 func upstream(r *http.Request) (*http.Response, error) {
@@ -126,13 +142,13 @@ func play(t *testing.T, file string, by sender, told func(*step, string)) string
 		t.Fatal(err)
 	}
 	steps, tail := parseStory(t, file, string(data))
-	known := map[string]string{"NS": fmt.Sprintf("story-%x", rand.Uint32())}
+	known := map[string]string{"NS": fmt.Sprintf("story-%08x", rand.Uint32())}
 	namespace := &step{request: "POST /api/v1/namespaces", body: `{"metadata":{"name":"$NS"}}`}
 	if got := namespace.send(t, known, by); !strings.HasPrefix(got, "201") {
 		t.Fatalf("making the namespace: %s", got)
 	}
 	for _, s := range steps {
-		told(s, s.send(t, known, by))
+		told(s, s.await(t, known, by))
 	}
 	return tail
 }
@@ -149,6 +165,7 @@ type step struct {
 	managed  bool
 	quiet    bool
 	ours     bool
+	until    string // what the answer has to contain in the end
 	want     string
 }
 
@@ -157,7 +174,7 @@ var (
 	rememberLine = regexp.MustCompile(`^@(\w+) = (.*)$`)
 	manyTimes    = regexp.MustCompile(`\$\{(\d+)\*(.*?)\*\}`)
 	// quotedVersion is a version in an error that quotes the object.
-	quotedVersion = regexp.MustCompile(`(resourceVersion(?::|\\+":\\+"))\d+`)
+	quotedVersion = regexp.MustCompile(`(resourceVersion(?::|\\+":\\+"|: "))\d+`)
 	anyUUID       = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	anyTime       = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 	shortAge      = regexp.MustCompile(`"\d{1,2}s"`)
@@ -204,6 +221,8 @@ func (s *step) add(line string) {
 		s.quiet = true
 	case strings.HasPrefix(line, "ours: "):
 		s.ours = true
+	case strings.HasPrefix(line, "until "):
+		s.until = strings.TrimPrefix(line, "until ")
 	case strings.HasPrefix(line, "header "):
 		s.shown = append(s.shown, strings.TrimPrefix(line, "header "))
 	case headerLine.MatchString(line):
@@ -214,6 +233,24 @@ func (s *step) add(line string) {
 		s.remember = append(s.remember, [2]string{m[1], m[2]})
 	default:
 		s.body = line
+	}
+}
+
+// await sends the request, again and again if the story waits for something, and returns the last answer.
+func (s *step) await(t *testing.T, known map[string]string, by sender) string {
+	longest := 15 * time.Second
+	if *recordFrom != "" {
+		longest = 90 * time.Second // upstream looks every few seconds whether the objects of a definition are gone
+	}
+	for end := time.Now().Add(longest); ; time.Sleep(5 * time.Millisecond) {
+		got := s.send(t, known, by)
+		if strings.Contains(got, s.until) {
+			return got
+		}
+		if time.Now().After(end) {
+			t.Errorf("line %d: %s: not answered with %s in %v", s.line, s.request, s.until, longest)
+			return got
+		}
 	}
 }
 
@@ -270,7 +307,7 @@ func (s *step) show(t *testing.T, known map[string]string, response *http.Respon
 	}
 	out.WriteString("\n")
 	for _, w := range response.Header["Warning"] {
-		fmt.Fprintf(&out, "Warning: %s\n", w)
+		fmt.Fprintf(&out, "Warning: %s\n", named(w, known))
 	}
 	if after := response.Header.Get("Retry-After"); after != "" {
 		fmt.Fprintf(&out, "Retry-After: %s\n", after)
@@ -296,12 +333,7 @@ func (s *step) show(t *testing.T, known map[string]string, response *http.Respon
 	}
 	text := anyTime.ReplaceAllLiteralString(string(body), "…")
 	text = quotedVersion.ReplaceAllString(text, "$1…")
-	for _, name := range sortedKeys(known) {
-		if value := known[name]; value != "" {
-			whole := regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`)
-			text = whole.ReplaceAllLiteralString(text, "$"+name)
-		}
-	}
+	text = named(text, known)
 	text = anyUUID.ReplaceAllLiteralString(text, "$$")
 	if !s.quiet && text != "" {
 		const longest = 4000
@@ -316,6 +348,17 @@ func (s *step) show(t *testing.T, known map[string]string, response *http.Respon
 		out.WriteString("\n")
 	}
 	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+// named puts the names of what was remembered for what it is.
+func named(text string, known map[string]string) string {
+	for _, name := range sortedKeys(known) {
+		if value := known[name]; value != "" {
+			whole := regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`)
+			text = whole.ReplaceAllLiteralString(text, "$"+name)
+		}
+	}
+	return text
 }
 
 func sortedKeys(m map[string]string) []string {
@@ -366,7 +409,16 @@ func (s *step) tidy(v any, known map[string]string) any {
 		for key, value := range in {
 			switch key {
 			case "continue":
-				in[key] = "…"
+				if value == "" { // as good as none
+					delete(in, key)
+				} else {
+					in[key] = "…"
+				}
+				continue
+			case "storageVersionHash":
+				if strings.Contains(s.request, "$NS.example.com") { // the group is hashed, too
+					in[key] = "…"
+				}
 				continue
 			case "uid", "resourceVersion":
 				if !remembered(value) {

@@ -35,8 +35,8 @@ deployment guarded 1 "$first"
 kubectl create poddisruptionbudget guarded --selector app=guarded --min-available 1 >/dev/null
 kubectl run failed --image busybox:latest --image-pull-policy IfNotPresent --restart Never -- false >/dev/null
 wait_for 60 contains Failed kubectl get pod failed -o jsonpath='{.status.phase}'
-# What the disruption controller would say; skiff has none yet. Until somebody has, the API server has clients wait and try again.
-kubectl patch poddisruptionbudget guarded --subresource status --type merge -p '{"status":{"observedGeneration":1,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1,"disruptionsAllowed":0}}' >/dev/null
+allowed() { kubectl get poddisruptionbudget guarded -o jsonpath='{.status.currentHealthy} {.status.disruptionsAllowed}'; }
+wait_for 30 contains '1 0' allowed
 tolerant=$(uid tolerant) guarded=$(uid guarded)
 kubectl taint node "$first" maintenance=yes:NoSchedule >/dev/null
 install
@@ -51,7 +51,7 @@ printed() { kubectl -n kube-system logs deployment/descheduler --tail -1; }
 wait_for 60 contains "Cannot evict pod as it would violate the pod's disruption budget." printed
 equal "$guarded" "$(uid guarded)" "pod with a disruption budget"
 equal "$tolerant" "$(uid tolerant)" "pod that tolerates the taint"
-say "a pod that tolerates the taint stayed, and so did one with a PodDisruptionBudget (whose status is written by hand, as skiff has no disruption controller yet): Cannot evict pod as it would violate the pod's disruption budget."
+say "a pod that tolerates the taint stayed, and so did one with a PodDisruptionBudget: Cannot evict pod as it would violate the pod's disruption budget."
 kubectl delete poddisruptionbudget guarded >/dev/null
 pending() { kubectl get pods -l app=guarded -o jsonpath='{.items[*].status.phase}'; }
 wait_for 60 contains Pending pending

@@ -23,7 +23,7 @@ func New(seed uint64, values ...any) *Mutator {
 // hostile are values that are hard for somebody.
 var hostile = []any{nil, true, false, "", " ", "a", "A", "-", "a.b", "a/b", ".", ".a", ".a.b", "..", "\x00", "\n", "é", "\u202e", "\xff", "%s", "{}", "0", "-1", "1e9", "true", "null", "self", "v1",
 	"https://127.0.0.1:0/", "int-or-string", "object", "array", "string", "integer", "number", "boolean", "date-time", "(a+)+$", "[", "^", "18446744073709551616", strings.Repeat("a", 300),
-	int64(0), int64(1), int64(-1), int64(2), int64(math.MaxInt32) + 1, int64(math.MaxInt64), int64(math.MinInt64), 0.5, -0.0, 1e300, 5e-324, 18446744073709551616.0,
+	int64(0), int64(1), int64(-1), int64(2), int64(math.MaxInt32) + 1, int64(math.MaxInt64), int64(math.MinInt64), 0.5, math.Copysign(0, -1), 1e300, 5e-324, 18446744073709551616.0,
 	map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, []any{map[string]any{}}, map[string]any{"type": "object"}}
 
 const (

@@ -72,6 +72,7 @@ type write struct {
 	patch             types.PatchType
 	data              []byte
 	delete            metav1.DeleteOptions
+	result            Object // what the API server answered
 }
 
 func (w *write) String() string {
@@ -94,6 +95,15 @@ func Written(a Action) (verb, subresource string, obj Object, ok bool) {
 		return w.verb, w.subresource, w.object, true
 	}
 	return "", "", nil, false
+}
+
+// Result returns the object that the API server answered a write with, nil if the write was not carried out or deleted the object. A Decision's
+// Then may call it.
+func Result(a Action) Object {
+	if w, ok := a.(*write); ok {
+		return w.result
+	}
+	return nil
 }
 
 // Inner returns the actions that a Parallel or SlowStart action consists of.

@@ -97,6 +97,7 @@ func (w *write) do(ctx context.Context, a *actor) error {
 	if err := answer.Into(result); err != nil {
 		return err
 	}
+	w.result = result
 	a.wrote(ctx, resource, KeyOf(result), result.GetUID(), result.GetResourceVersion())
 	return nil
 }

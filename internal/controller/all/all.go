@@ -9,6 +9,7 @@ import (
 	"skiff/internal/controller/bootstrap"
 	"skiff/internal/controller/certificates"
 	"skiff/internal/controller/clusterdns"
+	"skiff/internal/controller/cronjob"
 	"skiff/internal/controller/daemonset"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/disruption"
@@ -49,6 +50,7 @@ var loops = []loop{
 	{"cluster-dns-controller", clusterdns.New},
 	{"cluster-info-controller", bootstrap.NewPublisher},
 	{Aggregation, nil},
+	{"cronjob-controller", cronjob.New},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},
 	{"disruption-controller", disruption.New},

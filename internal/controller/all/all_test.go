@@ -49,6 +49,7 @@ var queues = map[string]string{
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",
 	"token-cleaner-controller":                       "token_cleaner",
+	"cronjob-controller":                             "cronjob",
 	"daemonset-controller":                           "daemonset",
 	"deployment-controller":                          "deployment",
 	"disruption-controller":                          "disruption",

@@ -33,6 +33,7 @@ import (
 	"skiff/internal/controller/servicecidr"
 	"skiff/internal/controller/storageversionmigrator"
 	"skiff/internal/controller/ttlafterfinished"
+	"skiff/internal/controller/volume/persistentvolume"
 )
 
 // loop is a control loop of a cluster.
@@ -64,6 +65,7 @@ var loops = []loop{
 	{"node-client-key-controller", certificates.NewKeyRecorder},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},
+	{"persistentvolume-binder-controller", persistentvolume.New},
 	{"persistentvolume-protection-controller", protection.NewVolumes},
 	{"persistentvolumeclaim-protection-controller", protection.NewClaims},
 	{"pod-garbage-collector-controller", podgc.New},

@@ -35,6 +35,7 @@ var sources = map[string]string{
 	"endpointslice-mirroring-controller": "endpoint-slice-mirroring-controller",
 	"node-ipam-controller":               "cidrAllocator",
 	"node-lifecycle-controller":          "node-controller",
+	"persistentvolume-binder-controller": "persistentvolume-controller",
 	"replicationcontroller-controller":   "replication-controller",
 	"service-lb-controller":              "service-controller",
 }
@@ -60,6 +61,7 @@ var queues = map[string]string{
 	"namespace-controller":                           "namespace",
 	"node-ipam-controller":                           "cidrallocator_node",
 	"node-lifecycle-controller":                      "node_lifecycle_controller",
+	"persistentvolume-binder-controller":             "claims", // upstream has another one, volumes
 	"persistentvolume-protection-controller":         "pvprotection",
 	"persistentvolumeclaim-protection-controller":    "pvcprotection",
 	"pod-garbage-collector-controller":               "orphaned_pods_nodes",

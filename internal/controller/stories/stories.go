@@ -329,7 +329,7 @@ func (p *parser) finish() error {
 }
 
 // clusterScoped holds the kinds in stories whose objects have no namespace.
-var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true, "StorageVersionMigration": true}
+var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true, "VolumeAttachment": true, "CSIDriver": true, "VolumeAttributesClass": true, "StorageVersionMigration": true}
 
 // kindNamed finds a kind in version v1 of any group.
 func kindNamed(name string) (schema.GroupVersionKind, error) {

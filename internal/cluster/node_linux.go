@@ -23,6 +23,7 @@ import (
 	"skiff/internal/kubelet"
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/csi"
 	"skiff/internal/kubelet/server"
 	"skiff/internal/kubelet/volume"
 	"skiff/internal/network/podnet"
@@ -259,6 +260,7 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	for _, uid := range podUIDs {
 		failed = errors.Join(failed, volumes.TearDown(ctx, uid))
 	}
+	failed = errors.Join(failed, csi.Clean(ctx, p.kubelet))
 	removeCgroups(p.cgroup)
 	return failed
 }

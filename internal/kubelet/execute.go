@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,15 +129,41 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	}
 	err := w.k.options.Volumes.SetUp(ctx, pod)
 	if err == nil {
-		w.mountedAt, w.mountedPod = time.Now(), pod
+		w.mountedAt, w.mountedPod, w.unmountedSince = time.Now(), pod, time.Time{}
 		return nil
 	}
 	if ctx.Err() == nil {
-		for _, f := range volume.Failures(err) {
-			w.k.recorder.Event(pod, corev1.EventTypeWarning, "FailedMount", f.Error())
-		}
+		w.reportUnmounted(pod, volume.Failures(err))
 	}
 	return err
+}
+
+// longWithoutVolumes is how long a pod waits for its volumes until an Event says so, whatever it waits for.
+const longWithoutVolumes = 2*time.Minute + 3*time.Second
+
+// reportUnmounted records Events about the volumes that could not be set up.
+func (w *worker) reportUnmounted(pod *corev1.Pod, failures []*volume.Failure) {
+	var names []string
+	for _, f := range failures {
+		names = append(names, f.Volume)
+		reason := "FailedMount"
+		if f.Block {
+			reason = "FailedMapVolume"
+		}
+		if !f.Waits {
+			w.k.recorder.Event(pod, corev1.EventTypeWarning, reason, f.Error())
+		}
+	}
+	if w.unmountedSince.IsZero() {
+		w.unmountedSince = time.Now()
+	}
+	if time.Since(w.unmountedSince) < longWithoutVolumes {
+		return
+	}
+	w.unmountedSince = time.Now()
+	slices.Sort(names)
+	w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedMount",
+		"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition", names)
 }
 
 // runSandbox creates and starts a sandbox, and reports the pod's IPs soon. before is the pod as it was observed before.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -25,6 +26,7 @@ import (
 	"skiff/internal/client"
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/csi"
 	"skiff/internal/kubelet/environment"
 	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/housekeeping"
@@ -50,6 +52,8 @@ type Options struct {
 	Volumes   Volumes   // a volume.Manager below RootDir if nil
 	Cgroups   Cgroups   // a cgroup.Manager at the root of the hierarchy if nil
 	HostPorts HostPorts // nil if host ports are not the kubelet's to set up
+	// CSIDrivers are CSI drivers that run in this process, by name. They are called directly, and are in the CSINode as if they had registered.
+	CSIDrivers map[string]csispec.NodeServer
 	// ReservedPorts are ports that programs of the node listen on; a pod with one of them as a host port is rejected.
 	ReservedPorts []ReservedPort
 
@@ -116,6 +120,7 @@ type Kubelet struct {
 	writer        *status.Writer
 	probes        *probe.Manager
 	objects       *Objects
+	csi           *csi.Plugin
 	logs          *podlogs.Manager
 	ports         hostPorts
 	housekeeping  *housekeeping.Manager
@@ -158,18 +163,21 @@ func New(o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to read what this machine has: %w", err)
 	}
-	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{o.Client}, metrics: newMetrics(),
+	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{client: o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
+	k.informers = o.Client.Informers(client.InformerOptions{})
+	k.objects.csiDrivers = k.informers.Storage().V1().CSIDrivers().Lister()
+	k.csi = csi.New(csi.Options{Root: o.RootDir, NodeName: o.NodeName, Source: k.objects, Node: func() *corev1.Node { return k.node.Node() },
+		InUseChanged: func() { k.node.ReportNow() }, Log: o.Log}, o.CSIDrivers)
 	k.ports.restored = make(chan struct{})
 	k.logs = podlogs.New(podlogs.Options{Runtime: o.Runtime, Dir: o.LogDir, LinksDir: o.ContainerLogDir, Log: o.Log})
 	k.runtime.imageLister = o.Runtime
 	k.node = nodestatus.New(nodestatus.Options{Client: o.Client, NodeName: o.NodeName, NodeIPs: o.NodeIPs, Labels: o.Labels, Taints: o.Taints, Port: o.Port,
-		Machine: m, Runtime: &k.runtime, Log: o.Log})
+		Machine: m, Runtime: &k.runtime, VolumesInUse: k.csi.VolumesInUse, Log: o.Log})
 	k.measure = k.signals
 	if err := k.setDefaults(); err != nil {
 		return nil, err
 	}
-	k.informers = o.Client.Informers(client.InformerOptions{})
 	k.pods = o.Client.Informers(client.InformerOptions{Select: selectField("spec.nodeName", o.NodeName)})
 	k.podLister = k.pods.Core().V1().Pods().Lister()
 	k.serviceLister = k.informers.Core().V1().Services().Lister()
@@ -183,7 +191,7 @@ func (k *Kubelet) setDefaults() (err error) {
 	o := &k.options
 	if o.Volumes == nil {
 		o.Volumes = volume.New(volume.Options{Root: filepath.Join(o.RootDir, "pods"), Source: k.objects, Node: k.node.Node, Log: o.Log,
-			RecursiveReadOnly: func(*corev1.Pod) bool { return k.runtime.recursiveReadOnly() }})
+			Plugins: []volume.Plugin{k.csi}, RecursiveReadOnly: func(*corev1.Pod) bool { return k.runtime.recursiveReadOnly() }})
 	}
 	if o.Cgroups == nil {
 		o.Cgroups, err = cgroup.New(cgroup.Options{PodPidsLimit: o.PodPidsLimit, Allocatable: k.machine.Allocatable, Log: o.Log})
@@ -231,8 +239,14 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return err
 	}
 
+	if err := k.csi.Restore(); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() {
+		k.csi.Start(ctx, &csi.NodeInfo{Client: k.options.Client.Kubernetes(), NodeName: k.options.NodeName, Log: k.log})
+	})
 	wg.Go(func() { k.writer.Run(ctx) })
 	wg.Go(func() { k.node.Run(ctx, k.recorder) })
 	wg.Go(func() { k.node.RunLease(ctx) })
@@ -278,6 +292,7 @@ func (k *Kubelet) startInformers(ctx context.Context) error {
 	}
 	k.informers.Core().V1().Services().Informer()
 	k.informers.Node().V1().RuntimeClasses().Informer()
+	k.informers.Storage().V1().CSIDrivers().Informer()
 	k.informers.Start(ctx.Done())
 	// Containers get the addresses of services as environment variables, so services come first.
 	k.informers.WaitForCacheSync(ctx.Done())

@@ -6,22 +6,31 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"skiff/internal/client"
+	"skiff/internal/kubelet/csi"
 	"skiff/internal/kubelet/volume"
 )
 
 var everything = labels.Everything()
 
 // Objects reads the objects that pods of this node refer to. The node authorizer lets a node get only those, one by one.
-type Objects struct{ client *client.Client }
+type Objects struct {
+	client     *client.Client
+	csiDrivers storagelisters.CSIDriverLister
+}
 
-var _ volume.Source = (*Objects)(nil)
+var (
+	_ volume.Source = (*Objects)(nil)
+	_ csi.Source    = (*Objects)(nil)
+)
 
 // ConfigMap reads a ConfigMap.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
@@ -74,6 +83,14 @@ func (o *Objects) Claim(ctx context.Context, namespace, name string) (*corev1.Pe
 // PersistentVolume reads a PersistentVolume.
 func (o *Objects) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return o.client.Kubernetes().CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// CSIDriver returns what the API says of a CSI driver.
+func (o *Objects) CSIDriver(name string) (*storagev1.CSIDriver, error) { return o.csiDrivers.Get(name) }
+
+// VolumeAttachment reads a VolumeAttachment.
+func (o *Objects) VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return o.client.Kubernetes().StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
 }
 
 func selectField(field, value string) func(*metav1.ListOptions) {

@@ -45,6 +45,7 @@ type worker struct {
 	startFailures    map[string]status.Failure                      // why containers could not be started, by name
 	containerStops   map[string]*containerStop                      // the stops that were begun, by container id
 	mountedAt        time.Time                                      // when volumes were last set up; zero if they were not
+	unmountedSince   time.Time                                      // since when volumes cannot be set up, or when an Event last said so
 	mountedPod       *corev1.Pod                                    // the pod that volumes were last set up for
 	hostPortsSet     bool                                           // the pod's host ports lead to it
 	lastPodIPs       []string                                       // the pod's IPs, which the runtime forgets when the sandbox is stopped

@@ -31,7 +31,9 @@ type Options struct {
 	Port     int32          // the port of the kubelet's server
 	Machine  *machine.Machine
 	Runtime  Runtime
-	Log      *slog.Logger
+	// VolumesInUse returns the volumes that no controller may detach; none if nil.
+	VolumesInUse func() []corev1.UniqueVolumeName
+	Log          *slog.Logger
 }
 
 // Runtime is what the node's status says about the container runtime.

@@ -24,6 +24,9 @@ func (m *Manager) status(ctx context.Context, node *corev1.Node) *corev1.NodeSta
 	s.NodeInfo = m.options.Machine.Info
 	s.NodeInfo.ContainerRuntimeVersion = m.options.Runtime.Version()
 	s.Images = m.listImages(ctx)
+	if m.options.VolumesInUse != nil {
+		s.VolumesInUse = m.options.VolumesInUse()
+	}
 	m.setHandlers(s)
 	m.setConditions(s)
 	return s

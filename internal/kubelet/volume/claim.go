@@ -17,12 +17,12 @@ const claimProtection = "kubernetes.io/pvc-protection"
 
 // claim sets up the PersistentVolume behind a PersistentVolumeClaim.
 func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumeState, error) {
-	pv, readOnly, err := m.claimed(ctx, pod, v)
+	claim, pv, readOnly, err := m.claimed(ctx, pod, v)
 	if err != nil {
 		return volumeState{}, &Failure{Volume: v.Name, Err: fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", v.Name, v.Name, err)}
 	}
-	r := volumeState{name: pv.Name, readOnly: readOnly, device: isBlock(pv), once: slices.Equal(pv.Spec.AccessModes, onePod)}
+	r := volumeState{name: pv.Name, readOnly: readOnly, device: isBlock(pv), once: isOnePod(pv)}
 	fail := func(stage string, err error) (volumeState, error) {
 		return volumeState{}, &Failure{Volume: pv.Name, Stage: stage, Err: err}
 	}
@@ -31,6 +31,9 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	}
 	if r.once && m.usedElsewhere(pod.UID, pv.Name) {
 		return fail("MountVolume.SetUp failed", errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+	}
+	if p := m.plugin(v, pv); p != nil {
+		return m.setUpByPlugin(ctx, p, Request{Pod: pod, Volume: v, Claim: claim, PersistentVolume: pv, ReadOnly: readOnly})
 	}
 	switch source := pv.Spec.PersistentVolumeSource; {
 	case source.HostPath != nil && !r.device:
@@ -52,10 +55,13 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	return r, nil
 }
 
-var onePod = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+// isOnePod reports whether a PersistentVolume may be used by one pod only.
+func isOnePod(pv *corev1.PersistentVolume) bool {
+	return slices.Equal(pv.Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod})
+}
 
-// claimed returns the PersistentVolume that a volume of a pod refers to, and whether the pod may only read it.
-func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolume, bool, error) {
+// claimed returns the claim and the PersistentVolume that a volume of a pod refers to, and whether the pod may only read it.
+func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, bool, error) {
 	name, readOnly := pod.Name+"-"+v.Name, false
 	if source := v.PersistentVolumeClaim; source != nil {
 		name, readOnly = source.ClaimName, source.ReadOnly
@@ -64,34 +70,34 @@ func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	claim, err := m.opts.Source.Claim(ctx, pod.Namespace, name)
 	switch {
 	case err != nil:
-		return nil, false, wrap(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+		return nil, nil, false, wrap(fmt.Errorf("failed to fetch PVC from API server: %w", err))
 	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, claimProtection):
-		return nil, false, wrap(errors.New("PVC is being deleted"))
+		return nil, nil, false, wrap(errors.New("PVC is being deleted"))
 	case claim.Status.Phase != corev1.ClaimBound:
-		return nil, false, wrap(errors.New("PVC is not bound"))
+		return nil, nil, false, wrap(errors.New("PVC is not bound"))
 	case claim.Spec.VolumeName == "":
-		return nil, false, wrap(errors.New("PVC has empty pvc.Spec.VolumeName"))
+		return nil, nil, false, wrap(errors.New("PVC has empty pvc.Spec.VolumeName"))
 	case v.Ephemeral != nil && !metav1.IsControlledBy(claim, pod):
-		return nil, false, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
+		return nil, nil, false, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
 	}
 	pv, err := m.opts.Source.PersistentVolume(ctx, claim.Spec.VolumeName)
 	switch {
 	case err != nil:
-		return nil, false, wrap(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+		return nil, nil, false, wrap(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
 	case pv.Spec.ClaimRef == nil:
-		return nil, false, wrap(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
+		return nil, nil, false, wrap(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
 	case pv.Spec.ClaimRef.UID != claim.UID:
-		return nil, false, wrap(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
+		return nil, nil, false, wrap(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
 			pv.Name, pv.Spec.ClaimRef.UID, claim.UID))
 	}
 	mounted, device := usedAs(pod, v.Name)
 	switch {
 	case mounted && isBlock(pv):
-		return nil, false, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", v.Name)
+		return nil, nil, false, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", v.Name)
 	case device && !isBlock(pv):
-		return nil, false, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", v.Name)
+		return nil, nil, false, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", v.Name)
 	}
-	return pv, readOnly, nil
+	return claim, pv, readOnly, nil
 }
 
 // usedAs reports whether containers mount a volume, and whether they take it as a device.

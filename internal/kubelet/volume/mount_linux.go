@@ -149,3 +149,6 @@ func mountsBelow(dir string) ([]string, error) {
 	}
 	return points, nil
 }
+
+// Unmount unmounts everything that is mounted on a path or below it. A path that does not exist has nothing mounted.
+func Unmount(ctx context.Context, path string) error { return unmountBelow(ctx, path) }

@@ -20,3 +20,6 @@ func setGroup(context.Context, string, int64, bool) error  { return errLinux }
 func usageOf(context.Context, string, bool) (Usage, error) { return Usage{}, errLinux }
 func groupOf(os.FileInfo) int64                            { return -1 }
 func bindSubPath(volume, subPath, target string) error     { return errLinux }
+
+// Unmount unmounts nothing.
+func Unmount(context.Context, string) error { return errLinux }

@@ -18,14 +18,25 @@ type Usage struct {
 	InodesUsed, InodesFree, InodesLimit uint64
 }
 
-// Usage returns what a pod's volumes take: of the pod's own directories the files in them, of a local volume what its file system says. Paths of
-// the node, images and devices are not counted. A pod whose volumes were not set up has none.
+// Usage returns what a pod's volumes take: of the pod's own directories the files in them, of a local volume what its file system says, of others
+// what their driver says. Paths of the node, images and devices are not counted. A pod whose volumes were not set up has none.
 func (m *Manager) Usage(ctx context.Context, uid types.UID) ([]Usage, error) {
 	m.mu.Lock()
 	volumes := maps.Clone(m.pods[uid])
 	m.mu.Unlock()
 	var list []Usage
 	for name, r := range volumes {
+		if r.plugin != nil && !r.device {
+			u, measured, err := r.plugin.Usage(ctx, uid, r.name)
+			if err != nil {
+				return nil, err
+			}
+			if measured {
+				u.Volume, u.Time = name, m.opts.Clock.Now()
+				list = append(list, u)
+			}
+			continue
+		}
 		local := strings.Contains(r.path, "/kubernetes.io~local-volume/")
 		if !r.counted && !local {
 			continue

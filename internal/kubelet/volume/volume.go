@@ -41,6 +41,8 @@ type Options struct {
 	Node func() *corev1.Node
 	// RecursiveReadOnly reports whether the runtime of a pod supports recursive read-only mounts.
 	RecursiveReadOnly func(pod *corev1.Pod) bool
+	// Plugins mount the volumes that this package does not.
+	Plugins []Plugin
 
 	Clock clock.PassiveClock
 	Log   *slog.Logger
@@ -65,6 +67,7 @@ type volumeState struct {
 	managed  bool // the runtime may set its SELinux labels: no other pod uses it
 	counted  bool // its content counts as the pod's disk or memory usage
 	once     bool // a PersistentVolume with ReadWriteOncePod
+	plugin   Plugin
 }
 
 // New returns a manager. It does not touch the disk.
@@ -84,6 +87,8 @@ type Failure struct {
 	Volume string
 	Stage  string // what failed, in the words of upstream
 	Err    error
+	Block  bool // it is a block device that cannot be mapped
+	Waits  bool // the volume waits for others, a controller that attaches it: no event says so before the pod has waited for long
 }
 
 func (f *Failure) Error() string {
@@ -118,23 +123,33 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	used := usedVolumes(pod)
-	made, failed := map[string]volumeState{}, []error(nil)
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if !used[v.Name] {
-			continue
-		}
+	made, failed := map[string]volumeState{}, make([]error, len(pod.Spec.Volumes))
+	var mu sync.Mutex // guards made
+	setUp := func(i int, v *corev1.Volume) {
 		r, err := m.setUp(ctx, pod, v)
 		if err != nil {
 			var f *Failure
 			if !errors.As(err, &f) {
 				err = &Failure{Volume: v.Name, Stage: "MountVolume.SetUp failed", Err: err}
 			}
-			failed = append(failed, err)
-			continue
+			failed[i] = err
+			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		made[v.Name] = r
 	}
+	var claims sync.WaitGroup // a driver may take its time, and its volume may wait for being attached
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case !used[v.Name]:
+		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil, m.plugin(v, nil) != nil:
+			claims.Go(func() { setUp(i, v) })
+		default:
+			setUp(i, v)
+		}
+	}
+	claims.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, r := range m.pods[pod.UID] {
@@ -173,6 +188,9 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 		return volumeState{name: v.Name, image: v.Image.Reference, readOnly: true}, nil
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.claim(ctx, pod, v)
+	}
+	if p := m.plugin(v, nil); p != nil {
+		return m.setUpByPlugin(ctx, p, Request{Pod: pod, Volume: v})
 	}
 	return volumeState{}, unsupported(v)
 }
@@ -213,7 +231,14 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	dir := m.PodDir(uid)
-	if err := unmountBelow(ctx, dir); err != nil {
+	err := unmountBelow(ctx, filepath.Join(dir, "volume-subpaths"))
+	if err == nil {
+		err = m.tearDownPlugins(ctx, uid)
+	}
+	if err == nil {
+		err = unmountBelow(ctx, dir)
+	}
+	if err != nil {
 		return fmt.Errorf("failed to remove the volumes of pod %s: %w", uid, err)
 	}
 	for _, name := range managedDirs {

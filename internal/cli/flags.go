@@ -143,6 +143,12 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&l.SigningKeyFile, "cluster-signing-key-file", "", "its key")
 	f.Var(&l.SigningDuration, "cluster-signing-duration", "how long certificates that are signed are good at most")
 	f.IntVar(&l.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "how many pods that have ended are kept; all if not above 0")
+	l.PodAutoscalerSyncPeriod, l.PodAutoscalerStabilization, l.PodAutoscalerCPUInitialization, l.PodAutoscalerReadinessDelay = 15, 300, 300, 30
+	f.Var(&l.PodAutoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", "how often each HorizontalPodAutoscaler is evaluated")
+	f.Var(&l.PodAutoscalerStabilization, "horizontal-pod-autoscaler-downscale-stabilization", "how long a larger number of replicas that was proposed holds back scaling down, unless an autoscaler's behavior says otherwise")
+	f.Var(&l.PodAutoscalerCPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", "how long after a pod's start its CPU usage counts only if the pod is ready")
+	f.Var(&l.PodAutoscalerReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", "changes of readiness so soon after a pod's start are taken for its first")
+	f.Float64Var(&l.PodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "by how much the ratio of usage to target may be off one before an autoscaler does anything")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(cluster.ControllerNames(), ", "))
 }
 

@@ -35,9 +35,13 @@ type Config struct {
 	LargeClusterSizeThreshold int     // --large-cluster-size-threshold: 50
 	UnhealthyZoneThreshold    float32 // --unhealthy-zone-threshold: 0.55
 
-	TerminatedPodGCThreshold int    // --terminated-pod-gc-threshold: 12500
-	RootCA                   []byte // --root-ca-file: the certificate authority that pods trust
-	MinResync                Seconds
+	TerminatedPodGCThreshold int // --terminated-pod-gc-threshold: 12500
+	// Autoscaling: --horizontal-pod-autoscaler-sync-period: 15, -downscale-stabilization: 300, -cpu-initialization-period: 300, -initial-readiness-delay: 30, -tolerance: 0.1
+	PodAutoscalerSyncPeriod, PodAutoscalerStabilization, PodAutoscalerCPUInitialization, PodAutoscalerReadinessDelay Seconds
+	PodAutoscalerTolerance                                                                                           float64
+
+	RootCA    []byte // --root-ca-file: the certificate authority that pods trust
+	MinResync Seconds
 
 	ClusterDNS        string // address of the DNS Service; empty: no loop manages that Service
 	ClusterDNSPort    int    // port that name servers listen on on their nodes: 10053

@@ -24,6 +24,7 @@ import (
 	"skiff/internal/controller/node/nodelifecycle"
 	"skiff/internal/controller/node/tainteviction"
 	"skiff/internal/controller/node/ttl"
+	"skiff/internal/controller/podautoscaler"
 	"skiff/internal/controller/podgc"
 	"skiff/internal/controller/protection"
 	"skiff/internal/controller/replicaset"
@@ -59,6 +60,7 @@ var loops = []loop{
 	{"endpointslice-controller", endpointslice.New},
 	{"endpointslice-mirroring-controller", endpointslicemirroring.New},
 	{"garbage-collector-controller", garbagecollector.New},
+	{"horizontal-pod-autoscaler-controller", podautoscaler.New},
 	{"job-controller", job.New},
 	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
 	{"namespace-controller", namespace.New},

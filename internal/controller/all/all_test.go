@@ -29,15 +29,16 @@ func TestChoosing(t *testing.T) {
 
 // sources holds the event sources of upstream's loops, where they differ from the loop's name.
 var sources = map[string]string{
-	"disruption-controller":              "controllermanager",
-	"endpoints-controller":               "endpoint-controller",
-	"endpointslice-controller":           "endpoint-slice-controller",
-	"endpointslice-mirroring-controller": "endpoint-slice-mirroring-controller",
-	"node-ipam-controller":               "cidrAllocator",
-	"node-lifecycle-controller":          "node-controller",
-	"persistentvolume-binder-controller": "persistentvolume-controller",
-	"replicationcontroller-controller":   "replication-controller",
-	"service-lb-controller":              "service-controller",
+	"disruption-controller":                "controllermanager",
+	"endpoints-controller":                 "endpoint-controller",
+	"endpointslice-controller":             "endpoint-slice-controller",
+	"endpointslice-mirroring-controller":   "endpoint-slice-mirroring-controller",
+	"horizontal-pod-autoscaler-controller": "horizontal-pod-autoscaler",
+	"node-ipam-controller":                 "cidrAllocator",
+	"node-lifecycle-controller":            "node-controller",
+	"persistentvolume-binder-controller":   "persistentvolume-controller",
+	"replicationcontroller-controller":     "replication-controller",
+	"service-lb-controller":                "service-controller",
 }
 
 // queues holds upstream's names of the loops' queues in metrics. The garbage collector has its own.
@@ -57,6 +58,7 @@ var queues = map[string]string{
 	"endpoints-controller":                           "endpoint",
 	"endpointslice-controller":                       "endpoint_slice",
 	"endpointslice-mirroring-controller":             "endpoint_slice_mirroring",
+	"horizontal-pod-autoscaler-controller":           "horizontalpodautoscaler",
 	"job-controller":                                 "job",
 	"namespace-controller":                           "namespace",
 	"node-ipam-controller":                           "cidrallocator_node",

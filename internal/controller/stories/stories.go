@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -331,10 +332,13 @@ func (p *parser) finish() error {
 // clusterScoped holds the kinds in stories whose objects have no namespace.
 var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true, "VolumeAttachment": true, "CSIDriver": true, "VolumeAttributesClass": true, "StorageVersionMigration": true}
 
-// kindNamed finds a kind in version v1 of any group.
+// versions holds the versions of kinds that loops do not read in v1.
+var versions = map[string]string{"HorizontalPodAutoscaler": "v2"}
+
+// kindNamed finds a kind in version v1 of any group, or in that of versions.
 func kindNamed(name string) (schema.GroupVersionKind, error) {
 	for gvk := range scheme.Scheme.AllKnownTypes() {
-		if gvk.Kind == name && gvk.Version == "v1" && gvk.Group != "events.k8s.io" {
+		if gvk.Kind == name && gvk.Version == cmp.Or(versions[name], "v1") && gvk.Group != "events.k8s.io" {
 			return gvk, nil
 		}
 	}

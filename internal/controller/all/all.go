@@ -30,6 +30,7 @@ import (
 	"skiff/internal/controller/replicaset"
 	"skiff/internal/controller/resourcequota"
 	"skiff/internal/controller/serviceaccount"
+	"skiff/internal/controller/serviceaccount/legacytoken"
 	"skiff/internal/controller/serviceaccount/rootca"
 	"skiff/internal/controller/servicecidr"
 	"skiff/internal/controller/storageversionmigrator"
@@ -62,7 +63,9 @@ var loops = []loop{
 	{"garbage-collector-controller", garbagecollector.New},
 	{"horizontal-pod-autoscaler-controller", podautoscaler.New},
 	{"job-controller", job.New},
+	{"kube-apiserver-serving-clustertrustbundle-publisher-controller", rootca.NewTrustBundle},
 	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
+	{"legacy-serviceaccount-token-cleaner-controller", legacytoken.NewCleaner},
 	{"namespace-controller", namespace.New},
 	{"node-client-key-controller", certificates.NewKeyRecorder},
 	{"node-ipam-controller", nodeipam.New},
@@ -71,6 +74,7 @@ var loops = []loop{
 	{"persistentvolume-protection-controller", protection.NewVolumes},
 	{"persistentvolumeclaim-protection-controller", protection.NewClaims},
 	{"pod-garbage-collector-controller", podgc.New},
+	{"podcertificaterequest-cleaner-controller", certificates.NewPodCleaner},
 	{"replicaset-controller", replicaset.New},
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
 	{"resourcequota-controller", resourcequota.New},

@@ -78,6 +78,8 @@ var queues = map[string]string{
 	"ttl-after-finished-controller":                  "ttl_jobs_to_delete",
 	"ttl-controller":                                 "ttlcontroller",
 	"volumeattributesclass-protection-controller":    "vacprotection",
+
+	"kube-apiserver-serving-clustertrustbundle-publisher-controller": "ca_cert_publisher_cluster_trust_bundles",
 }
 
 // A loop has the name that it is listed with, and upstream's event source and queue name.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -329,6 +330,7 @@ func TestBrokenUpload(t *testing.T) {
 	s, c := startRegistry(t)
 	at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
 	conn := c.send("PATCH " + at + " HTTP/1.1\r\nContent-Length: 100\r\n\r\na beginning")
+	waitForPart(t, s, "a beginning") // a GET while the PATCH has not begun yet would have it refused, as the upload is then in use
 	conn.Close()
 	for range 500 {
 		if c.do("GET", at, "").code == 404 && len(s.blobs(t)) == 0 {
@@ -339,4 +341,18 @@ func TestBrokenUpload(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Error("the upload is still there")
+}
+
+// waitForPart waits until the one upload has these bytes on disk.
+func waitForPart(t *testing.T, s *Store, want string) {
+	t.Helper()
+	for range 500 {
+		if parts, _ := filepath.Glob(filepath.Join(s.partDir(), "part-*")); len(parts) == 1 {
+			if data, _ := os.ReadFile(parts[0]); string(data) == want {
+				return
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("no upload has received %q", want)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"skiff/internal/controller"
 	"skiff/internal/hollow"
 	"skiff/internal/scheduler"
+	"skiff/internal/usage"
 )
 
 // podAddresses is the cluster CIDR, from which nodes get their pod CIDRs.
@@ -143,13 +145,24 @@ func WithScheduler() Option {
 }
 
 // WithHollowNodes runs hollow nodes beside the server, whose containers are simulated: pods that are bound to them are
-// Running and Ready at once. The server is ready when they are.
+// Running and Ready at once. The server is ready when they are, and serves what they use as metrics.k8s.io.
 func WithHollowNodes(count int) Option {
-	return apitest.WithComponent(func(p apitest.Place) (apitest.Component, error) {
+	var running atomic.Pointer[hollow.Nodes]
+	metrics := apitest.WithServer(func(o *apiserver.Options) {
+		o.ResourceMetrics = true
+		o.LocalUsage = func(node string) *usage.Reading {
+			if nodes := running.Load(); nodes != nil {
+				return nodes.Usage(node)
+			}
+			return nil
+		}
+	})
+	return apitest.Together(metrics, apitest.WithComponent(func(p apitest.Place) (apitest.Component, error) {
 		nodes, err := components.HollowNodes(p.API, hollow.Options{Count: count, Log: p.Log})
 		if err != nil {
 			return apitest.Component{}, err
 		}
+		running.Store(nodes)
 		return apitest.Component{Name: "the hollow nodes", Run: nodes.Run, Ready: nodes.WaitReady}, nil
-	})
+	}))
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"skiff/internal/apiserver/authz/rbac/bootstrap"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
@@ -33,6 +34,9 @@ func (s *Server) bootstrapOrder() [][]catalog.Object {
 	first = append(first, scheduling.Bootstrap()...)
 	first = append(first, flowcontrol.Mandatory()...)
 	first = append(first, flowcontrol.Suggested()...)
+	if s.opts.ResourceMetrics {
+		first = append(first, bootstrap.MetricsReader())
+	}
 	steps := [][]catalog.Object{first, {s.kubernetesService(), legacyTokenTracking(time.Now())}}
 	// Pods on other nodes cannot reach a loopback address, so it is not published as an endpoint.
 	if ip, err := netip.ParseAddr(s.opts.AdvertiseAddress); err == nil && !ip.IsLoopback() {

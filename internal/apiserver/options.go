@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/front"
 	"skiff/internal/journey"
 	"skiff/internal/store"
+	"skiff/internal/usage"
 )
 
 // Options are the options of a server. Store is required; the zero values of the others mean upstream's defaults.
@@ -68,6 +69,11 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Tunnel takes over a connection that a node opens to be reached through it. Without it nodes cannot open tunnels.
 	Tunnel func(w http.ResponseWriter, r *http.Request, node string)
+
+	// ResourceMetrics has the server answer metrics.k8s.io by asking nodes. Without it another server can, as an aggregated API.
+	ResourceMetrics bool
+	// LocalUsage returns what a node of this process and its containers have used; nil for a node whose kubelet is to be asked. It may be nil.
+	LocalUsage func(node string) *usage.Reading
 
 	// MaxInFlight and MaxMutatingInFlight together are how many requests execute at once, apart from those that flowcontrol exempts.
 	MaxInFlight, MaxMutatingInFlight int

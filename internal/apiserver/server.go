@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ import (
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
+	catalogmetrics "skiff/internal/catalog/metrics"
 	"skiff/internal/client"
 )
 
@@ -68,6 +70,9 @@ func New(opts Options) (*Server, error) {
 	s.api = &verbs.API{Handlers: map[verbs.HandlerKey]verbs.Handler{}, Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch,
 		Shared: response.Shared{Stopping: s.stopping}}
 	infos := all.Resources()
+	if opts.ResourceMetrics {
+		infos = slices.Concat(infos, catalogmetrics.Resources())
+	}
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
@@ -156,7 +161,8 @@ func (s *Server) addHandlers() {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	subresources.Register(subresources.Options{API: s.api, Authentication: s.identity.authentication, EtcdPrefix: s.opts.EtcdPrefix,
-		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), Dial: s.opts.Dial, KubeletTLS: s.opts.KubeletTLS, KubeletAddresses: s.opts.KubeletAddresses, AddressType: family})
+		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), Dial: s.opts.Dial, KubeletTLS: s.opts.KubeletTLS, KubeletAddresses: s.opts.KubeletAddresses, AddressType: family,
+		ResourceMetrics: s.opts.ResourceMetrics, LocalUsage: s.opts.LocalUsage, Log: s.opts.Log})
 }
 
 // addFront puts the filters in front of the handlers of resources and other paths.

@@ -25,7 +25,7 @@ func serverCommand() *cobra.Command {
 }
 
 func apiserverCommand() *cobra.Command {
-	config := cluster.Config{Disable: []string{cluster.PartScheduler}} // and no control loops, as there is no flag for them
+	config := cluster.Config{Disable: []string{cluster.PartScheduler, cluster.PartMetrics}} // and no control loops, as there is no flag for them
 	cmd := &cobra.Command{
 		Use:   "apiserver",
 		Short: "Run the API server alone, with Kubernetes' own flag names",

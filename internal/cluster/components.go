@@ -12,6 +12,7 @@ import (
 	"skiff/internal/cluster/pki"
 	"skiff/internal/hollow"
 	"skiff/internal/scheduler"
+	"skiff/internal/usage"
 )
 
 // startControllers starts the control loops, which run until ctx ends.
@@ -103,10 +104,19 @@ func (s *Server) startHollowNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.hollow.Store(nodes)
 	s.wg.Go(func() {
 		if err := nodes.Run(ctx); err != nil && ctx.Err() == nil {
 			s.fail(fmt.Errorf("the hollow nodes failed: %w", err))
 		}
 	})
+	return nil
+}
+
+// hollowUsage returns what a hollow node uses; nil for another node.
+func (s *Server) hollowUsage(node string) *usage.Reading {
+	if nodes := s.hollow.Load(); nodes != nil {
+		return nodes.Usage(node)
+	}
 	return nil
 }

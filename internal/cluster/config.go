@@ -113,7 +113,7 @@ func (c *Config) Complete() error {
 	if err := checkParts(c.Disable, Parts); err != nil {
 		return err
 	}
-	c.Network = c.Network.withDisabled(slices.DeleteFunc(slices.Clone(c.Disable), func(part string) bool { return part == PartScheduler }))
+	c.Network = c.Network.withDisabled(slices.DeleteFunc(slices.Clone(c.Disable), func(part string) bool { return !slices.Contains(NodeParts, part) }))
 	if c.Node.Run {
 		if err := c.Node.complete(); err != nil {
 			return err

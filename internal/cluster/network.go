@@ -12,12 +12,13 @@ const (
 	PartOverlay   = "overlay"
 	PartProxy     = "proxy"
 	PartDNS       = "dns"
+	PartMetrics   = "metrics"
 )
 
 // Parts can be left out of a server, NodeParts of a node.
 var (
 	NodeParts = []string{PartOverlay, PartProxy, PartDNS}
-	Parts     = append([]string{PartScheduler}, NodeParts...)
+	Parts     = append([]string{PartScheduler, PartMetrics}, NodeParts...)
 )
 
 // Overlays are the values of --overlay and ProxyModes those of --proxy-mode; the first is the default.

@@ -132,7 +132,7 @@ func TestCheckNode(t *testing.T) {
 
 // Parts are left out once, however often it is said.
 func TestDisable(t *testing.T) {
-	c := Config{DataDir: t.TempDir(), Disable: []string{PartScheduler, PartDNS}}
+	c := Config{DataDir: t.TempDir(), Disable: []string{PartScheduler, PartDNS, PartMetrics}}
 	for range 2 {
 		if err := c.Complete(); err != nil {
 			t.Fatal(err)

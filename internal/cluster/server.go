@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"skiff/internal/cluster/pki"
 	"skiff/internal/cluster/tunnel"
 	"skiff/internal/controller/all"
+	"skiff/internal/hollow"
 	"skiff/internal/http2"
 	"skiff/internal/journey"
 	"skiff/internal/store"
@@ -35,6 +37,7 @@ type Server struct {
 	url    string
 	node   *node // nil without a node
 	hub    *tunnel.Hub
+	hollow atomic.Pointer[hollow.Nodes] // nil without hollow nodes
 	// kubeconfigsWritten is set once kubeconfigs are written: from then on other processes use the API.
 	kubeconfigsWritten atomic.Bool
 	shutdownDelay      sync.Once
@@ -116,6 +119,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
 		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
+		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {

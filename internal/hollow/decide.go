@@ -18,6 +18,8 @@ const (
 	annotationRunsFor    = "hollow.skiff/runs-for"
 	annotationExitCode   = "hollow.skiff/exit-code"
 	annotationStopsAfter = "hollow.skiff/stops-after"
+	annotationCPU        = "hollow.skiff/cpu"
+	annotationMemory     = "hollow.skiff/memory"
 )
 
 // behaviour is how containers behave.

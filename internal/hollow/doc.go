@@ -11,6 +11,8 @@
 //	hollow.skiff/ready-after: 2s   how long they take to start
 //	hollow.skiff/runs-for: 5s      after what time they end by themselves
 //	hollow.skiff/exit-code: "1"    their exit code then
+//	hollow.skiff/cpu: 250m         what each of them uses; its requests if there is no annotation
+//	hollow.skiff/memory: 64Mi
 //	hollow.skiff/stops-after: 3s   how long they take to stop when the pod is deleted, at most the grace period
 //
 // It must not import the API server, its store or its cache, or another component: components meet only at the API, through client.

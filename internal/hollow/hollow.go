@@ -78,7 +78,8 @@ type Nodes struct {
 	nodes     cache.SharedIndexInformer
 	podLister corelisters.PodLister
 
-	nodeQueue    workqueue.TypedRateLimitingInterface[nodeTask]             // what nodes have to do for themselves
+	nodeQueue    workqueue.TypedRateLimitingInterface[nodeTask] // what nodes have to do for themselves
+	usages       usages
 	podQueue     workqueue.TypedRateLimitingInterface[types.NamespacedName] // pods to reconcile
 	started      atomic.Bool                                                // the fields above are set
 	unregistered atomic.Int64                                               // number of nodes that have not registered yet

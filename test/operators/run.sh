@@ -7,7 +7,7 @@
 # Modules are copied, built and kept in $OPERATORS (../operators); logs of the last run are in $OPERATORS/log/NAME. What is built is not built again.
 #
 # A program is a folder NAME beside this file, with
-#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", does="what it is, in a few words", nodes=, if more than 1, and
+#   program     sourced: module=, version=, programs="PROGRAM=PACKAGE...", does="what it is, in a few words", nodes=, if more than 1, disable=, the parts that it takes the place of, and
 #               needs="NAME...", if other programs of these are to be built first, which work.sh finds by `built`. It may define prepare(), which runs in the copy of the module before it is
 #               built, to change its go.mod, say.
 #   go.mod      only if the module is ours: it is in the folder itself.
@@ -41,7 +41,7 @@ main() {
 }
 
 describe() { # NAME: sets what its file `program` says
-  module= version= programs= does= nodes=1 needs=
+  module= version= programs= does= nodes=1 needs= disable=
   prepare() { :; }
   . "$here/$1/program"
   bin=$operators/bin/$1-$version source=$operators/source/$1-$version
@@ -87,7 +87,7 @@ run() { # NAME: has it do its work on a cluster of its own
   rm -rf "$log"; mkdir -p "$log"
   data=$(mktemp -d); said=$log/said; : >"$said"
   trap 'down "$name"; exit 130' INT TERM
-  if "$skiff" up --nodes "$nodes" --name "op-$name" --data-dir "$data" --port "$(free_port)" --registry-address "127.0.0.1:$(free_port)" >"$log/up" 2>&1; then
+  if "$skiff" up --nodes "$nodes" ${disable:+--disable "$disable"} --name "op-$name" --data-dir "$data" --port "$(free_port)" --registry-address "127.0.0.1:$(free_port)" >"$log/up" 2>&1; then
     "$skiff" image load --data-dir "$data" "$repo/build/images/busybox.tar" >/dev/null
     mkdir "$data/work-bin"; ln -s "$kubectl" "$data/work-bin/kubectl"; ln -s "$skiff" "$data/work-bin/skiff"
     (

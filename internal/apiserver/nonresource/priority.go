@@ -14,10 +14,19 @@ type Priority struct{ Group, Version int32 }
 // customPriority is that of group versions of custom resources.
 var customPriority = Priority{1000, 100}
 
+// resourceMetrics is not one of kube-apiserver's own groups; its priority is that of metrics-server's APIService. It comes after all others that have the
+// resources pods and nodes.
+const resourceMetrics = "metrics.k8s.io"
+
+var resourceMetricsPriority = Priority{100, 100}
+
 // PriorityOf returns the priority of a group version that the server itself serves.
 func PriorityOf(gv schema.GroupVersion) Priority {
 	if p, ok := builtinPriority(gv); ok {
 		return p
+	}
+	if gv.Group == resourceMetrics {
+		return resourceMetricsPriority
 	}
 	return customPriority
 }

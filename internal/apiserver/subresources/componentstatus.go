@@ -12,10 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"skiff/internal/apiserver/codec"
-	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
@@ -96,11 +93,9 @@ func ComponentStatuses(schedulerURL, controllerManagerURL string, storeHealthy f
 }
 
 func getComponentStatus(rq *verbs.Request, all []component) error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
-	if err != nil {
+	if err := negotiate(rq); err != nil {
 		return err
 	}
-	rq.Accept = accept
 	for _, c := range all {
 		if c.name == rq.Route.Name {
 			return sendComponentStatuses(rq, probeAll(rq.Ctx, []component{c}), true)
@@ -110,12 +105,7 @@ func getComponentStatus(rq *verbs.Request, all []component) error {
 }
 
 func listComponentStatuses(rq *verbs.Request, all []component) error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
-	if err != nil {
-		return err
-	}
-	rq.Accept = accept
-	opts, err := request.ParseListOptions(rq.Query)
+	opts, err := negotiateList(rq)
 	if err != nil {
 		return err
 	}
@@ -149,56 +139,17 @@ func probeAll(ctx context.Context, components []component) []corev1.ComponentSta
 
 // sendComponentStatuses answers with statuses in the form that the client asked for. single says that one was asked for, not a list.
 func sendComponentStatuses(rq *verbs.Request, statuses []corev1.ComponentStatus, single bool) error {
-	gvk := rq.Endpoint.Info.GVK
-	switch rq.Accept.Shape {
-	case codec.AsTable:
-		return sendComponentStatusTable(rq, statuses)
-	case codec.AsPartial:
-		return rq.SendObject(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.PartialKind("PartialObjectMetadata"))
-	case codec.AsPartialList:
-		list := &metav1.PartialObjectMetadataList{}
-		for _, c := range statuses {
-			list.Items = append(list.Items, partial(rq, c.ObjectMeta))
-		}
-		return rq.SendObject(http.StatusOK, list, rq.PartialKind("PartialObjectMetadataList"))
-	}
-	if single {
-		return rq.SendObject(http.StatusOK, &statuses[0], gvk)
-	}
-	gvk.Kind += "List"
-	return rq.SendObject(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
-}
-
-func partial(rq *verbs.Request, meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
-	p := metav1.PartialObjectMetadata{ObjectMeta: meta}
-	p.SetGroupVersionKind(rq.PartialKind("PartialObjectMetadata"))
-	return p
-}
-
-func sendComponentStatusTable(rq *verbs.Request, statuses []corev1.ComponentStatus) error {
-	include, err := rq.IncludeObject()
-	if err != nil {
-		return err
-	}
-	table := &metav1.Table{Rows: []metav1.TableRow{}}
+	found := measured{list: &corev1.ComponentStatusList{Items: statuses}, single: single}
 	for _, c := range rq.Endpoint.Info.Columns {
-		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
+		found.columns = append(found.columns, c.TableColumnDefinition)
 	}
 	for i := range statuses {
-		row := metav1.TableRow{}
+		found.objects = append(found.objects, &statuses[i])
+		var row []any
 		for _, c := range rq.Endpoint.Info.Columns {
-			row.Cells = append(row.Cells, c.Cell(&statuses[i], time.Now()))
+			row = append(row, c.Cell(&statuses[i], time.Now()))
 		}
-		switch include {
-		case metav1.IncludeMetadata:
-			p := partial(rq, statuses[i].ObjectMeta)
-			row.Object = runtime.RawExtension{Object: &p}
-		case metav1.IncludeObject:
-			full := statuses[i].DeepCopy()
-			full.SetGroupVersionKind(rq.Endpoint.Info.GVK)
-			row.Object = runtime.RawExtension{Object: full}
-		}
-		table.Rows = append(table.Rows, row)
+		found.rows = append(found.rows, row)
 	}
-	return rq.SendObject(http.StatusOK, table, rq.PartialKind("Table"))
+	return found.send(rq)
 }

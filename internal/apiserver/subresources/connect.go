@@ -252,13 +252,18 @@ const kubeletPort = 10250
 
 // kubelet returns the address of a node's kubelet.
 func (c *Connector) kubelet(rq *verbs.Request, node string) (kubelet, error) {
+	k, err := c.kubeletOf(rq.Ctx, node)
+	if apierrors.IsNotFound(err) {
+		// As upstream, which names the resource of the request here.
+		return kubelet{}, apierrors.NewNotFound(rq.Endpoint.Info.GVR.GroupResource(), node)
+	}
+	return k, err
+}
+
+func (c *Connector) kubeletOf(ctx context.Context, node string) (kubelet, error) {
 	nodes := c.API.Endpoint("", "v1", "nodes").Registry
-	it, err := nodes.Get(rq.Ctx, "", node, "0")
+	it, err := nodes.Get(ctx, "", node, "0")
 	if err != nil {
-		if apierrors.IsNotFound(err) {
-			// As upstream, which names the resource of the request here.
-			return kubelet{}, apierrors.NewNotFound(rq.Endpoint.Info.GVR.GroupResource(), node)
-		}
 		return kubelet{}, err
 	}
 	obj, err := nodes.Decode(it)

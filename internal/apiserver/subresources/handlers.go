@@ -3,14 +3,17 @@ package subresources
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/verbs"
+	"skiff/internal/usage"
 )
 
 // Options are what the handlers work with. All are required unless noted.
@@ -30,6 +33,11 @@ type Options struct {
 	KubeletAddresses []corev1.NodeAddressType
 	// AddressType is that of the cluster's primary IP family: the service proxy prefers endpoints of it.
 	AddressType discoveryv1.AddressType
+
+	// ResourceMetrics has metrics.k8s.io served. LocalUsage returns what a node of this process and its containers have used; nil for other nodes. It may be nil.
+	ResourceMetrics bool
+	LocalUsage      func(node string) *usage.Reading
+	Log             *slog.Logger
 }
 
 // handlers serve what no generic verb serves.
@@ -60,4 +68,9 @@ func Register(o Options) {
 	add("", "pods", "proxy", c.proxy(c.podLocation))
 	add("", "nodes", "proxy", c.proxy(c.nodeLocation))
 	add("", "services", "proxy", c.proxy(c.ServiceLocation))
+	if o.ResourceMetrics {
+		m := &meter{usage.New(usage.Options{Read: c.readings(o.LocalUsage), Log: o.Log}), o.API}
+		add(metricsv1beta1.GroupName, "nodes", "", m.serve(m.getNode, m.listNodes))
+		add(metricsv1beta1.GroupName, "pods", "", m.serve(m.getPod, m.listPods))
+	}
 }

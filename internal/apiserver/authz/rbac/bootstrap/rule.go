@@ -43,10 +43,13 @@ func writeEvents() rbacv1.PolicyRule {
 
 func words(s string) []string { return slices.Sorted(strings.FieldsSeq(s)) }
 
+// bootstrapping is the label of default roles and bindings.
+const bootstrapping = "kubernetes.io/bootstrapping"
+
 // meta returns the metadata of a default object: the bootstrapping label, and the annotation that lets Reconcile update it.
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Labels:      map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"},
+		Labels:      map[string]string{bootstrapping: "rbac-defaults"},
 		Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}}
 }
 

@@ -58,6 +58,14 @@ func userRoles() []*rbacv1.ClusterRole {
 	}
 }
 
+// MetricsReader returns the role that metrics-server brings along, by which those who may view a namespace may also see what its pods use.
+func MetricsReader() *rbacv1.ClusterRole {
+	r := joins("admin", joins("edit", joins("view", role("system:aggregated-metrics-reader", allow(read, "metrics.k8s.io", "nodes pods")))))
+	delete(r.Labels, bootstrapping)
+	r.Annotations = nil
+	return r
+}
+
 // basicRoles returns the roles that are bound to all authenticated and unauthenticated users.
 func basicRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{

@@ -45,7 +45,7 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 	if err == nil && out.node != nil {
 		recordVerdicts(span, p.attempts, out.node.Name, v.order, &out)
 		span.End(nil)
-		err = s.assume(p, out.node.Name, span)
+		err = s.assume(p, out.node.Name, out.reservations, span)
 	}
 	switch {
 	case err != nil:
@@ -150,8 +150,9 @@ func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *
 	return nil
 }
 
-// assume puts the pod on its node before the API knows, so that the next cycle sees it there, and binds it in the background.
-func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) error {
+// assume puts the pod on its node before the API knows, and reserves what plugins need for it, so that the next cycle sees it there, and binds it in the
+// background.
+func (s *Scheduler) assume(p *queuedPod, node string, reservations []scheduling.Reservation, decided *client.Span) error {
 	object := *p.Pod.Pod // a shallow copy: only the name of the node differs
 	object.Spec.NodeName = node
 	assumed := *p.Pod
@@ -159,10 +160,19 @@ func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) erro
 	if err := s.cluster.assume(&assumed); err != nil {
 		return err
 	}
+	list, err := s.reserve(&assumed, reservations)
+	if err != nil {
+		s.cluster.forget(p.UID)
+		return err
+	}
 	s.queue.unnominate(p.UID)
 	s.queue.done(p)
 	span := decided.Begin(journey.Bind)
-	s.bindAsync(func() { span.End(s.bind(span.In(s.ctx), p, &assumed)) })
+	if len(list) > 0 {
+		s.preBindAsync(p, &assumed, list, span)
+		return nil
+	}
+	s.bindAsync(func() { span.End(s.bind(span.In(s.ctx), p, &assumed, nil)) })
 	return nil
 }
 
@@ -197,7 +207,7 @@ func (s *Scheduler) bindAsync(bind func()) {
 }
 
 // bind binds a pod to its node through the API. If that fails, the pod is forgotten and requeued.
-func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.Pod) error {
+func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.Pod, list []reserved) error {
 	s.statuses.cancel(assumed.UID)
 	began := time.Now()
 	err := s.bindAPI(client.Because(ctx, assumed), assumed)
@@ -213,6 +223,12 @@ func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.
 			fmt.Sprintf("Successfully assigned %v/%v to %v", assumed.Namespace, assumed.Name, assumed.Spec.NodeName))
 		return nil
 	}
+	return s.bindingFailed(p, assumed, list, err)
+}
+
+// bindingFailed forgets a pod that could not be bound, with what is reserved for it, and requeues it. It returns the error.
+func (s *Scheduler) bindingFailed(p *queuedPod, assumed *scheduling.Pod, list []reserved, err error) error {
+	unreserve(list)
 	if s.ctx.Err() != nil {
 		return err
 	}

@@ -43,8 +43,9 @@ type outcome struct {
 	node      *scheduling.Node // nil: no node fits
 	evaluated int
 	diagnosis
-	scored // zero if no node was scored
-	times  times
+	scored                                // zero if no node was scored
+	reservations []scheduling.Reservation // what plugins need before the pod is bound
+	times        times
 }
 
 // times holds how long the plugins of each extension point took; 0 if they were not called.
@@ -92,7 +93,10 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 		}
 		out.node = c.pick(feasible)
 	}
-	return out, nil
+	if out.node != nil {
+		out.reservations, err = s.reservations(out.node)
+	}
+	return out, err
 }
 
 // search is the search for a node for one pod.
@@ -109,8 +113,10 @@ type search struct {
 type check struct {
 	scheduling.Check
 	index int // of the plugin in the profile
-	// adjustable is set if the plugin depends on other nodes too: its results are not cached.
+	// adjustable is set if the plugin depends on other nodes too.
 	adjustable scheduling.Adjustable
+	// cached is set if the plugin depends on nothing but the pod and the node: its results are cached.
+	cached bool
 }
 
 // prepare runs PreFilter. It returns nil if the pod is refused on all nodes.
@@ -147,7 +153,7 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 		}
 		if prepared.Check != nil {
 			whole, _ := prepared.Check.(scheduling.Adjustable)
-			s.checks = append(s.checks, check{prepared.Check, i, whole})
+			s.checks = append(s.checks, check{prepared.Check, i, whole, whole == nil && !prepared.Uncached})
 		}
 	}
 	if refused != nil {
@@ -160,6 +166,24 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 			Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", filterNames(p, limiting))}}
 	}
 	return s, nil
+}
+
+// reservations returns what plugins need before the pod is bound to a node.
+func (s *search) reservations(n *scheduling.Node) (list []scheduling.Reservation, err error) {
+	for _, k := range s.checks {
+		reserver, ok := k.Check.(scheduling.Reserver)
+		if !ok {
+			continue
+		}
+		r, err := reserver.Reserve(n)
+		if err != nil {
+			return nil, fmt.Errorf("running Reserve plugin %q: %w", s.profile.Filters[k.index].Name(), err)
+		}
+		if r != nil {
+			list = append(list, r)
+		}
+	}
+	return list, nil
 }
 
 func intersect(a, b []string) []string {
@@ -241,7 +265,7 @@ func (c *cycle) filterAll(s *search, d *diagnosis) error {
 	nodes := s.snapshot.Nodes()
 	s.cached = c.results.of(s)
 	wanted := s.numFeasibleNodesToFind(len(nodes))
-	whole := slices.ContainsFunc(s.checks, func(k check) bool { return k.adjustable != nil })
+	uncached := slices.ContainsFunc(s.checks, func(k check) bool { return !k.cached })
 	at := c.start % len(nodes)
 	for range nodes {
 		n := nodes[at]
@@ -251,7 +275,7 @@ func (c *cycle) filterAll(s *search, d *diagnosis) error {
 			}
 		}
 		refused := s.cached.refused[at]
-		if whole || s.nominated != nil {
+		if uncached || s.nominated != nil {
 			var err error
 			if refused, err = s.filterUncached(n, refused); err != nil {
 				return err
@@ -295,7 +319,7 @@ type verdict struct {
 
 // cacheNode runs the plugins that look only at the node, and caches the result.
 func (s *search) cacheNode(at int, n *scheduling.Node) error {
-	refused, err := firstRefusal(s.checks, n, func(k check) bool { return k.adjustable == nil })
+	refused, err := firstRefusal(s.checks, n, func(k check) bool { return k.cached })
 	if err != nil {
 		return err
 	}
@@ -321,7 +345,7 @@ func (s *search) filterUncached(n *scheduling.Node, refused *verdict) (*verdict,
 			return refused, err
 		}
 	}
-	first, err := firstRefusal(s.checks, n, func(k check) bool { return k.adjustable != nil && (refused == nil || k.index < refused.index) })
+	first, err := firstRefusal(s.checks, n, func(k check) bool { return !k.cached && (refused == nil || k.index < refused.index) })
 	if first != nil || err != nil {
 		return first, err
 	}

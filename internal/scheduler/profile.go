@@ -49,7 +49,7 @@ func (n *numbering) list(set pluginSet) []string {
 type profile struct {
 	*scheduling.Profile
 	gates      []gate
-	interests  [scheduling.NodeKind + 1][]interest
+	interests  [scheduling.Kinds][]interest
 	filterBits []pluginSet // in the order of Filters
 	preempts   bool
 	preemption PreemptionArgs

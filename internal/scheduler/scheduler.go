@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"skiff/internal/client"
+	"skiff/internal/scheduling"
 )
 
 const (
@@ -55,6 +56,7 @@ type Scheduler struct {
 	statuses  *statuses
 	metrics   *metrics
 	evictions *evictions
+	storage   *storage     // nil if no profile has plugins that read it
 	lease     client.Lease // the leader election lease that requests are sent under
 
 	pods      informers.SharedInformerFactory // without terminal pods
@@ -67,7 +69,9 @@ type Scheduler struct {
 	work     sync.WaitGroup  // bindings and evictions in flight
 	bindings chan func()     // bindings for idle binders
 	binders  chan struct{}   // one slot per binder
-	ready    chan struct{}   // closed when the caches have synced
+	// preBinding has one slot per pod that waits for what it needs before it is bound, writers one per pod for which that is being written.
+	preBinding, writers chan struct{}
+	ready               chan struct{} // closed when the caches have synced
 }
 
 // New prepares a scheduler. Run starts it.
@@ -82,7 +86,8 @@ func New(o Options) (*Scheduler, error) {
 		}
 	}
 	s := &Scheduler{config: o.Config, log: o.Log, profiles: map[string]*profile{}, metrics: newMetrics(), statuses: newStatuses(),
-		bindings: make(chan func()), binders: make(chan struct{}, maxBinding), ready: make(chan struct{})}
+		bindings: make(chan func()), binders: make(chan struct{}, maxBinding),
+		preBinding: make(chan struct{}, maxPreBinding), writers: make(chan struct{}, maxBinding), ready: make(chan struct{})}
 	var err error
 	if s.client, err = o.Client.Under(&s.lease); err != nil {
 		return nil, err
@@ -103,6 +108,12 @@ func New(o Options) (*Scheduler, error) {
 		}
 		s.profiles[from.SchedulerName] = p
 	}
+	if s.usesStorage() {
+		if s.storage, err = newStorage(s.others); err != nil {
+			return nil, err
+		}
+		s.cluster.last = s.cluster.last.WithStorage(s.storage)
+	}
 	sort := o.Config.Profiles[0].QueueSort
 	if i := slices.IndexFunc(o.Config.Profiles, func(p Profile) bool { return p.QueueSort.Name() != sort.Name() }); i >= 0 {
 		return nil, fmt.Errorf("profiles[%d].plugins.queueSort: must be the same for all profiles", i)
@@ -112,6 +123,17 @@ func New(o Options) (*Scheduler, error) {
 	s.metrics.registry.MustRegister(s.queue)
 	s.cycle.start = rand.IntN(1 << 16) // restarted schedulers should not all begin with the same node
 	return s, s.addEventHandlers()
+}
+
+// usesStorage reports whether a profile has plugins that read volumes.
+func (s *Scheduler) usesStorage() bool {
+	for _, p := range s.profiles {
+		if slices.ContainsFunc(p.Filters, func(f scheduling.FilterPlugin) bool { return storagePlugins[f.Name()] }) ||
+			slices.ContainsFunc(p.Scores, func(w scheduling.WeightedScore) bool { return storagePlugins[w.Name()] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Run schedules pods until ctx ends or, with leader election, until the lease is lost, which is an error. It may be called once.

@@ -47,6 +47,20 @@ func checkNodeAffinityArgs(args *schedv1.NodeAffinityArgs, path *field.Path) err
 	return err
 }
 
+func checkVolumeBindingArgs(args *schedv1.VolumeBindingArgs, path *field.Path) error {
+	if args.BindTimeoutSeconds == nil {
+		args.BindTimeoutSeconds = ptr.To[int64](600)
+	}
+	if len(args.Shape) == 0 { // the more of a volume is used, the worse
+		args.Shape = []schedv1.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
+	}
+	var errs field.ErrorList
+	if *args.BindTimeoutSeconds < 0 {
+		errs = append(errs, field.Invalid(path.Child("bindTimeoutSeconds"), *args.BindTimeoutSeconds, "invalid BindTimeoutSeconds, should not be a negative value"))
+	}
+	return append(errs, checkShape(args.Shape, path.Child("shape"))...).ToAggregate()
+}
+
 func checkInterPodAffinityArgs(args *schedv1.InterPodAffinityArgs, path *field.Path) error {
 	if args.HardPodAffinityWeight == nil {
 		args.HardPodAffinityWeight = ptr.To[int32](1)

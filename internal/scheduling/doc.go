@@ -10,8 +10,9 @@
 //	for each node:          result.Check.Filter(node)                  until one refuses; the rest are the feasible nodes
 //	for each ScorePlugin:   scorer := PreScore(pod, snapshot, feasible)
 //	                        scorer.Score(feasible, scores); scorer.Normalize(feasible, scores); times weight, summed
+//	for each Reserver:      check.Reserve(node)                        what must be done before the pod is bound to the node with the highest sum
 //
-// A Check that is not Adjustable and a Scorer that is Local read nothing but the pod and the node they are called with, so their results are valid as
+// A Check that is neither Adjustable nor Uncached and a Scorer that is Local read nothing but the pod and the node they are called with, so their results are valid as
 // long as the *Node is the same pointer, and for every pod with the same Snapshot.Signature.
 //
 // It must not import any other package of skiff: it is pure.

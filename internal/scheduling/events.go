@@ -16,11 +16,21 @@ const (
 	UnscheduledPod             // another pod that is not on a node
 	TargetPod                  // the refused pod itself
 	NodeKind
+	ClaimKind  // PersistentVolumeClaims
+	VolumeKind // PersistentVolumes
+	StorageClassKind
+	CSINodeKind
+	CSIDriverKind
+	CapacityKind   // CSIStorageCapacities
+	AttachmentKind // VolumeAttachments
+
+	Kinds // the number of kinds
 )
 
-func (k Kind) String() string {
-	return [...]string{"AssignedPod", "UnscheduledPod", "TargetPod", "Node"}[k]
-}
+var kindNames = [Kinds]string{"AssignedPod", "UnscheduledPod", "TargetPod", "Node", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode",
+	"CSIDriver", "CSIStorageCapacity", "VolumeAttachment"}
+
+func (k Kind) String() string { return kindNames[k] }
 
 // Action is what happened to an object; a set of bits.
 type Action int
@@ -40,13 +50,14 @@ const (
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
 	UpdateOther // something else changed, which no plugin reads
+	Update      // an object that is neither a pod nor a node changed
 
 	updatesOfPods = UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp | UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdateOther
 )
 
 var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition",
 	"UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",
-	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "Update"}
+	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "Update", "Update"}
 
 // String returns the name of the first action of the set, as in upstream's metrics and logs.
 func (a Action) String() string {
@@ -64,6 +75,14 @@ type Event struct {
 	Action           Action // one or more update bits, or Add, or Delete
 	OldPod, NewPod   *Pod
 	OldNode, NewNode *corev1.Node
+	Old, New         any // objects of other kinds
+}
+
+// updated returns the objects of an event about neither a pod nor a node.
+func updated[T any](e Event) (old, new T) {
+	old, _ = e.Old.(T)
+	new, _ = e.New.(T)
+	return old, new
 }
 
 // EventWithHint is a kind of event that may make a pod schedulable that a plugin refused (upstream's ClusterEventWithHint).

@@ -22,7 +22,9 @@ type Node struct {
 	UsedPorts   []HostPort
 	// WithAffinity holds the pods of this node with terms of pod affinity or anti-affinity, WithRequiredAntiAffinity those with required anti-affinity.
 	WithAffinity, WithRequiredAntiAffinity []*Pod
-	Images                                 map[string]int64 // name to size; shared, never changed
+	// WithVolumes holds the pods of this node with volumes that may keep other pods off it.
+	WithVolumes []*Pod
+	Images      map[string]int64 // name to size; shared, never changed
 
 	*corev1.Node
 }
@@ -72,6 +74,7 @@ func (n *Node) With(pod *Pod) *Node {
 	out.Pods = append(make([]*Pod, 0, len(n.Pods)+1), n.Pods...)
 	out.UsedPorts = slices.Clip(out.UsedPorts)
 	out.WithAffinity, out.WithRequiredAntiAffinity = slices.Clip(out.WithAffinity), slices.Clip(out.WithRequiredAntiAffinity)
+	out.WithVolumes = slices.Clip(out.WithVolumes)
 	out.add(pod)
 	return out
 }
@@ -84,6 +87,9 @@ func (n *Node) add(pod *Pod) {
 	}
 	if len(pod.RequiredAntiAffinity) > 0 {
 		n.WithRequiredAntiAffinity = append(n.WithRequiredAntiAffinity, pod)
+	}
+	if pod.usesVolumes() {
+		n.WithVolumes = append(n.WithVolumes, pod)
 	}
 	n.sum(pod, 1)
 }
@@ -108,6 +114,9 @@ func (n *Node) Without(uid types.UID) *Node {
 	}
 	if len(pod.RequiredAntiAffinity) > 0 {
 		out.WithRequiredAntiAffinity = without(n.WithRequiredAntiAffinity, pod)
+	}
+	if pod.usesVolumes() {
+		out.WithVolumes = without(n.WithVolumes, pod)
 	}
 	if len(pod.HostPorts) > 0 {
 		out.UsedPorts = nil

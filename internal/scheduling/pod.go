@@ -45,6 +45,9 @@ type Pod struct {
 	spread   []spreadConstraint
 	features []string // kubelet features that it needs
 
+	claims         []podClaim       // of its volumes
+	exclusiveDisks []*corev1.Volume // disks that a node can attach once
+
 	scoreRequests *Resources // as NodeResourcesFit scores: without pod-level requests. nil: as Requests
 	scoreNonZero  CPUMemory
 }
@@ -99,6 +102,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 		p.parseTerms(a)
 	}
 	p.parseNodeAffinity()
+	p.parseVolumes()
 	p.features = neededFeatures(pod)
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
 		p.spread = parseSpread(pod.Spec.TopologySpreadConstraints, pod.Labels)

@@ -19,6 +19,10 @@ const (
 	InterPodAffinity                = "InterPodAffinity"
 	PodTopologySpread               = "PodTopologySpread"
 	NodeDeclaredFeatures            = "NodeDeclaredFeatures"
+	VolumeRestrictions              = "VolumeRestrictions"
+	NodeVolumeLimits                = "NodeVolumeLimits"
+	VolumeBinding                   = "VolumeBinding"
+	VolumeZone                      = "VolumeZone"
 	DefaultPreemption               = "DefaultPreemption" // implemented by package scheduler
 	DefaultBinder                   = "DefaultBinder"     // implemented by package scheduler
 )
@@ -26,7 +30,7 @@ const (
 // defaultPlugins holds the default plugins of kube-scheduler, in its order, with the weights of those that score.
 var defaultPlugins = []weighted{
 	{SchedulingGates, 0}, {PrioritySort, 0}, {NodeName, 0}, {NodeUnschedulable, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0},
-	{NodeResourcesFit, 1}, {"VolumeRestrictions", 0}, {"NodeVolumeLimits", 0}, {"VolumeBinding", 0}, {"VolumeZone", 0}, {PodTopologySpread, 2},
+	{NodeResourcesFit, 1}, {VolumeRestrictions, 0}, {NodeVolumeLimits, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2},
 	{InterPodAffinity, 2}, {"DynamicResources", 2}, {DefaultPreemption, 0}, {NodeResourcesBalancedAllocation, 1}, {ImageLocality, 1},
 	{DefaultBinder, 0}, {NodeDeclaredFeatures, 0},
 }
@@ -36,11 +40,11 @@ type weighted struct {
 	weight int32
 }
 
-// elsewhere holds plugins of kube-scheduler that configurations may name and that are not in this package: volumes and devices come with those parts of
-// skiff, the rest is behind feature gates that are off.
+// elsewhere holds plugins of kube-scheduler that configurations may name and that are not in this package: devices come with that part of skiff, the
+// rest is behind feature gates that are off.
 var elsewhere = map[string]bool{
-	"VolumeRestrictions": true, "NodeVolumeLimits": true, "VolumeBinding": true, "VolumeZone": true, "DynamicResources": true,
-	"GangScheduling": true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
+	"DynamicResources": true,
+	"GangScheduling":   true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
 	DefaultPreemption: true, DefaultBinder: true,
 }
 
@@ -63,6 +67,14 @@ func (b *builder) newPlugin(name string) (Plugin, error) {
 		return newNodeDeclaredFeatures(), nil
 	case ImageLocality:
 		return imageLocality{}, nil
+	case VolumeRestrictions:
+		return newVolumeRestrictions(), nil
+	case NodeVolumeLimits:
+		return newNodeVolumeLimits(), nil
+	case VolumeZone:
+		return newVolumeZone(), nil
+	case VolumeBinding:
+		return withArgs(b, name, checkVolumeBindingArgs, func(a *schedv1.VolumeBindingArgs) (*volumeBinding, error) { return newVolumeBinding(a), nil })
 	case NodeAffinity:
 		return withArgs(b, name, checkNodeAffinityArgs, newNodeAffinity)
 	case NodeResourcesFit:

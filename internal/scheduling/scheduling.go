@@ -79,6 +79,8 @@ type PreFilterResult struct {
 	Check  Check
 	Nodes  []string
 	Status *Status
+	// Uncached is set if the check reads more than the pod and the node it is called with, such as the pod's claims: its results are not cached.
+	Uncached bool
 }
 
 // Check decides whether the pod fits a node: one of the snapshot of PreFilter, or one made from such by With and Without. It may be called from several
@@ -98,6 +100,21 @@ type Adjustable interface {
 	// Filter runs.
 	AddPod(pod *Pod, on *Node)
 	RemovePod(pod *Pod, from *Node)
+}
+
+// Reserver is a Check of a plugin that has something to do before the pod can be bound to the node that was chosen for it, such as binding volumes.
+type Reserver interface {
+	Check
+	// Reserve returns what is to be done for the pod on the node, nil if nothing. It only decides: package scheduler does it, in these steps, as
+	// kube-scheduler's Reserve and PreBind: at once the following cycles see what is reserved (Storage has it), then, beside them, it is written through
+	// the API, and the pod is bound when that has taken effect. If anything fails, what is reserved is dropped and the pod is tried again.
+	Reserve(*Node) (Reservation, error)
+}
+
+// Reservation is what a plugin has decided to do for a pod before it is bound.
+type Reservation interface {
+	// Plugin returns the name of the plugin.
+	Plugin() string
 }
 
 // ScorePlugin decides which of the feasible nodes is best.

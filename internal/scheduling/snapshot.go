@@ -18,6 +18,7 @@ type Snapshot struct {
 	images     map[string]ImageSpread
 	namespaces map[string]labels.Set
 	workloads  Workloads
+	storage    Storage
 	sums       sums
 	home       *shared
 	serial     uint64 // no two snapshots with different nodes have the same
@@ -43,7 +44,7 @@ type Workloads interface {
 
 // NewSnapshot returns an empty cluster. workloads may be nil: then no pod is spread by default.
 func NewSnapshot(workloads Workloads) *Snapshot {
-	return &Snapshot{position: map[string]int32{}, workloads: workloads, home: newShared()}
+	return &Snapshot{position: map[string]int32{}, workloads: workloads, storage: noStorage{}, home: newShared()}
 }
 
 // Nodes returns all nodes, in the order in which they should be tried. The slice must not be changed.

@@ -25,8 +25,9 @@ var update = flag.Bool("update", false, "write what is said into the story files
 //	pod NAME on=NODE in=NAMESPACE labels=… cpu=500m memory=1Gi port=80 image=nginx:1 priority=5 selector=disk=ssd gate=wait waits=5s
 //	  affinity: …                        (indented: more of the spec)
 //	namespace NAME labels=…              workload NAMESPACE selector=…  (pods of one workload are spread)
-//	then add|change|delete node|pod …    (what happens later)
-//	filter POD [by=PLUGIN] | score POD by=PLUGIN | wake POD by=PLUGIN | admit POD | queue | profile | policy
+//	then add|change|delete node|pod|… …  (what happens later)
+//	claim, volume, class, csinode, csidriver, capacity, attachment … (see storyStorage); a pod has claims=a,b
+//	reserve POD on=NODE | filter POD [by=PLUGIN] | score POD by=PLUGIN | wake POD by=PLUGIN | admit POD | queue | profile | policy
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -85,7 +86,7 @@ func (s *story) snapshot() *scheduling.Snapshot {
 		}
 		nodes = append(nodes, node)
 	}
-	return scheduling.NewSnapshot(s.workloads).WithNamespaces(s.namespaces).Update(nodes, nil)
+	return scheduling.NewSnapshot(s.workloads).WithStorage(&s.storage).WithNamespaces(s.namespaces).Update(nodes, nil)
 }
 
 func (s *story) find(name string) *scheduling.Pod {

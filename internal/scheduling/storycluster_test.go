@@ -25,6 +25,7 @@ type story struct {
 	waits      map[string]time.Duration
 	namespaces map[string]labels.Set
 	workloads  workloadList
+	storage    storyStorage
 	events     []laterEvent
 	config     strings.Builder // of profile or policy
 }
@@ -82,6 +83,8 @@ func (s *story) tell(words []string, more string) string {
 		return s.wake(words[1], options(words[2:])["by"])
 	case "admit":
 		return s.admit(words[1])
+	case "reserve":
+		return s.reserve(words[1], options(words[2:])["on"])
 	case "queue":
 		return s.queue()
 	case "profile", "policy":
@@ -89,7 +92,12 @@ func (s *story) tell(words []string, more string) string {
 	case "args":
 		s.config.WriteString(more)
 	default:
-		s.t.Fatalf("no story begins with %q", words[0])
+		switch made := s.storage.tell(words, more).(type) {
+		case nil:
+			s.t.Fatalf("no story begins with %q", words[0])
+		case error:
+			s.t.Fatal(made)
+		}
 	}
 	return ""
 }
@@ -190,6 +198,12 @@ func (s *story) pod(words []string, more string) *corev1.Pod {
 		}
 		s.waits[p.Name] = d
 	}
+	for i, claim := range strings.Split(o["claims"], ",") {
+		if claim != "" {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v" + strconv.Itoa(i), VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+	}
 	if _, ok := o["deleted"]; ok {
 		p.DeletionTimestamp = &metav1.Time{}
 	}
@@ -206,6 +220,11 @@ func (s *story) later(words []string, more string) {
 			old = s.pods[i]
 		}
 		return old
+	}
+	if _, ok := storageKinds[words[2]]; ok {
+		e.Event = s.storage.later(words[1:], more)
+		s.events = append(s.events, e)
+		return
 	}
 	if words[2] == "node" {
 		e.Kind = scheduling.NodeKind

@@ -19,6 +19,7 @@ func Evaluate(s *State) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seed %d: %w", s.Seed, err)
 	}
+	profile.Filters = slices.DeleteFunc(profile.Filters, func(f scheduling.FilterPlugin) bool { return notRecorded[f.Name()] })
 	e := &evaluation{State: s, profile: profile, Record: &Record{Seed: s.Seed}}
 	e.build()
 	for i := range s.Incoming {
@@ -26,6 +27,9 @@ func Evaluate(s *State) (*Record, error) {
 	}
 	return e.Record, nil
 }
+
+// notRecorded holds the plugins that are not compared: the states have no volumes.
+var notRecorded = map[string]bool{scheduling.VolumeBinding: true, scheduling.VolumeZone: true, scheduling.VolumeRestrictions: true, scheduling.NodeVolumeLimits: true}
 
 type evaluation struct {
 	*State

@@ -145,9 +145,11 @@ func (w *thingWriter) settle(name, value string, turn int64, got answer) {
 
 // replacing reports whether a write may fail like this while its definition is deleted and created again.
 func replacing(got answer) bool {
+	if got.code == http.StatusNotFound { // the object or, in plain words, the resource
+		return true
+	}
 	switch got.status().Reason {
-	case metav1.StatusReasonNotFound, // the resource or the object
-		metav1.StatusReasonForbidden,     // a create while the definition is terminating
+	case metav1.StatusReasonForbidden, // a create while the definition is terminating
 		metav1.StatusReasonConflict,      // the object was deleted or is another
 		metav1.StatusReasonInvalid,       // a patch with the UID of another incarnation
 		metav1.StatusReasonAlreadyExists: // the writer has forgotten an object that is not gone yet

@@ -9,10 +9,11 @@ import (
 type counts struct{ k *Kubelet }
 
 var (
-	nodeNameDesc   = prometheus.NewDesc("kubelet_node_name", "The node's name. The count is always 1.", []string{"node"}, nil)
-	desiredDesc    = prometheus.NewDesc("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
-	runningDesc    = prometheus.NewDesc("kubelet_running_pods", "Number of pods that have a running pod sandbox", nil, nil)
-	containersDesc = prometheus.NewDesc("kubelet_running_containers", "Number of containers currently running", []string{"container_state"}, nil)
+	nodeNameDesc     = prometheus.NewDesc("kubelet_node_name", "The node's name. The count is always 1.", []string{"node"}, nil)
+	desiredDesc      = prometheus.NewDesc("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
+	runningDesc      = prometheus.NewDesc("kubelet_running_pods", "Number of pods that have a running pod sandbox", nil, nil)
+	certificatesDesc = prometheus.NewDesc("kubelet_podcertificate_states", "Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.", []string{"signer_name", "state"}, nil)
+	containersDesc   = prometheus.NewDesc("kubelet_running_containers", "Number of containers currently running", []string{"container_state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -46,5 +47,8 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 	gauge(runningDesc, running)
 	for state, n := range states {
 		gauge(containersDesc, n, state)
+	}
+	for of, n := range c.k.objects.certificates.Counts() {
+		gauge(certificatesDesc, n, of.Signer, of.State)
 	}
 }

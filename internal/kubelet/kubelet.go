@@ -33,6 +33,7 @@ import (
 	"skiff/internal/kubelet/image"
 	"skiff/internal/kubelet/machine"
 	"skiff/internal/kubelet/nodestatus"
+	"skiff/internal/kubelet/podcertificate"
 	"skiff/internal/kubelet/podlogs"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
@@ -167,6 +168,8 @@ func New(o Options) (*Kubelet, error) {
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.informers = o.Client.Informers(client.InformerOptions{})
 	k.objects.csiDrivers = k.informers.Storage().V1().CSIDrivers().Lister()
+	k.objects.certificates = podcertificate.New(podcertificate.Options{Client: o.Client, NodeName: o.NodeName, Node: func() *corev1.Node { return k.node.Node() }, Wake: k.wake,
+		Recorder: func() record.EventRecorder { return k.recorder }, Log: o.Log})
 	k.csi = csi.New(csi.Options{Root: o.RootDir, NodeName: o.NodeName, Source: k.objects, Node: func() *corev1.Node { return k.node.Node() },
 		InUseChanged: func() { k.node.ReportNow() }, Log: o.Log}, o.CSIDrivers)
 	k.ports.restored = make(chan struct{})
@@ -247,6 +250,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	wg.Go(func() {
 		k.csi.Start(ctx, &csi.NodeInfo{Client: k.options.Client.Kubernetes(), NodeName: k.options.NodeName, Log: k.log})
 	})
+	defer k.objects.certificates.Close()
 	wg.Go(func() { k.writer.Run(ctx) })
 	wg.Go(func() { k.node.Run(ctx, k.recorder) })
 	wg.Go(func() { k.node.RunLease(ctx) })

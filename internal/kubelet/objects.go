@@ -16,6 +16,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/kubelet/csi"
+	"skiff/internal/kubelet/podcertificate"
 	"skiff/internal/kubelet/volume"
 )
 
@@ -23,8 +24,9 @@ var everything = labels.Everything()
 
 // Objects reads the objects that pods of this node refer to. The node authorizer lets a node get only those, one by one.
 type Objects struct {
-	client     *client.Client
-	csiDrivers storagelisters.CSIDriverLister
+	client       *client.Client
+	csiDrivers   storagelisters.CSIDriverLister
+	certificates *podcertificate.Manager
 }
 
 var (
@@ -73,6 +75,12 @@ func (o *Objects) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTr
 		out[i] = &list.Items[i]
 	}
 	return out, nil
+}
+
+// Certificate returns a certificate of a pod.
+func (o *Objects) Certificate(ctx context.Context, pod *corev1.Pod, volume string, source int, spec *corev1.PodCertificateProjection) (keyPEM, chain []byte, waits bool, err error) {
+	keyPEM, chain, err = o.certificates.Certificate(ctx, pod, volume, source, spec)
+	return keyPEM, chain, podcertificate.Waiting(err), err
 }
 
 // Claim reads a PersistentVolumeClaim.

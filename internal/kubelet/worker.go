@@ -218,6 +218,7 @@ func (w *worker) forget() {
 	k.images.Forget(w.uid)
 	k.backOffs.forget(w.uid)
 	k.observer.Forget(w.uid)
+	k.objects.certificates.Forget(w.uid)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.workers, w.uid)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,11 +34,11 @@ func (m *Manager) content(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	case v.Projected != nil:
 		kind, memory = "projected", true
 		for i := range v.Projected.Sources {
-			c.projection(&v.Projected.Sources[i], v.Projected.DefaultMode)
+			c.projection(v.Name, i, &v.Projected.Sources[i], v.Projected.DefaultMode)
 		}
 	}
 	if err := errors.Join(c.failed...); err != nil {
-		return volumeState{}, err
+		return volumeState{}, &Failure{Volume: v.Name, Stage: setUpStage, Err: err, Waits: c.waits && len(c.failed) == 1}
 	}
 	dir := m.dir(pod.UID, kind, v.Name)
 	if err := m.contentDir(dir, pod, memory); err != nil {
@@ -71,6 +72,7 @@ type collector struct {
 	pod    *corev1.Pod
 	files  files
 	failed []error
+	waits  bool // a failure is that a signer has not answered yet
 }
 
 func (c *collector) fail(err error) { c.failed = append(c.failed, err) }
@@ -161,7 +163,7 @@ func (c *collector) downwardAPI(items []corev1.DownwardAPIVolumeFile, mode *int3
 }
 
 // projection adds what one source of a projected volume shows.
-func (c *collector) projection(source *corev1.VolumeProjection, mode *int32) {
+func (c *collector) projection(volume string, i int, source *corev1.VolumeProjection, mode *int32) {
 	switch {
 	case mode == nil:
 		c.fail(errNoMode)
@@ -181,7 +183,22 @@ func (c *collector) projection(source *corev1.VolumeProjection, mode *int32) {
 		}
 		c.private(source.ClusterTrustBundle.Path, anchors, *mode)
 	case source.PodCertificate != nil:
-		c.fail(fmt.Errorf("pod certificate projection is not supported by this kubelet (signer %q)", source.PodCertificate.SignerName))
+		c.certificate(volume, i, source.PodCertificate, *mode)
+	}
+}
+
+// certificate adds a certificate of the pod and its key, in one file or in two.
+func (c *collector) certificate(volume string, i int, source *corev1.PodCertificateProjection, mode int32) {
+	key, chain, waits, err := c.m.opts.Source.Certificate(c.ctx, c.pod, volume, i, source)
+	if err != nil {
+		c.waits = c.waits || waits
+		c.fail(err)
+		return
+	}
+	for path, data := range map[string][]byte{source.CredentialBundlePath: slices.Concat(key, chain), source.KeyPath: key, source.CertificateChainPath: chain} {
+		if path != "" {
+			c.private(path, data, mode)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -242,10 +243,10 @@ func TestProjected(t *testing.T) {
 	}
 	for want, source := range map[string]corev1.VolumeProjection{
 		`secrets "none" not found`: {Secret: &corev1.SecretProjection{LocalObjectReference: named("none")}},
-		"combination of signerName and labelSelector matched zero ClusterTrustBundles":              {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: ptr("s"), Path: "x"}},
-		`while getting ClusterTrustBundle: clustertrustbundles "x" not found`:                       {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Name: ptr("x"), Path: "x"}},
-		"ClusterTrustBundle projection requires either name or signerName to be set":                {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Path: "x"}},
-		`pod certificate projection is not supported by this kubelet (signer "example.com/signer")`: {PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/signer"}},
+		"combination of signerName and labelSelector matched zero ClusterTrustBundles": {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: ptr("s"), Path: "x"}},
+		`while getting ClusterTrustBundle: clustertrustbundles "x" not found`:          {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Name: ptr("x"), Path: "x"}},
+		"ClusterTrustBundle projection requires either name or signerName to be set":   {ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Path: "x"}},
+		"denied": {PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/strict", KeyPath: "key"}},
 	} {
 		failure(t, f.SetUp(context.Background(), newPod("2", projected(source))), `MountVolume.SetUp failed for volume "v" : `+want)
 	}
@@ -272,6 +273,29 @@ func TestWhoMayReadTokens(t *testing.T) {
 		f.setUp(pod)
 		if got := owner(t, f.path(pod, "v", "token")); got != want {
 			t.Errorf("the token of pod %s has %s, want %s", pod.UID, got, want)
+		}
+	}
+}
+
+// A pod's certificate is in one file with its key, in two, or in three, closed to others as tokens are; a volume whose signer is slow only waits.
+func TestCertificates(t *testing.T) {
+	f := newFixture(t)
+	pod := newPod("1", projected(
+		tokenSource("", 3600),
+		corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/signer", CredentialBundlePath: "all/bundle.pem"}},
+		corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/signer", KeyPath: "key.pem", CertificateChainPath: "chain.pem"}}))
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr(int64(1000))}
+	f.setUp(pod)
+	of := func(i int) string { return fmt.Sprintf("of p-1, volume v, source %d\n", i) }
+	f.shows(pod, "v", map[string]string{"token": "token 1 of n/robot for p-1 []", "all/bundle.pem": "key " + of(1) + "chain " + of(1), "key.pem": "key " + of(2), "chain.pem": "chain " + of(2)})
+	if got := owner(t, f.path(pod, "v", "key.pem")); got != "600 1000:0" {
+		t.Errorf("the key has %s", got)
+	}
+	slow := corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/slow", KeyPath: "key"}}
+	missing := corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}
+	for waits, v := range map[bool]corev1.Volume{true: projected(slow), false: projected(slow, missing)} {
+		if failures := Failures(f.SetUp(context.Background(), newPod("2", v))); len(failures) != 1 || failures[0].Waits != waits {
+			t.Errorf("failures %v, waits %v", failures, !waits)
 		}
 	}
 }

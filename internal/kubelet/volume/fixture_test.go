@@ -91,6 +91,17 @@ func (o *objects) Token(_ context.Context, namespace, account string, r *authent
 	return r, nil
 }
 
+func (o *objects) Certificate(_ context.Context, pod *corev1.Pod, volume string, source int, spec *corev1.PodCertificateProjection) (key, chain []byte, waits bool, err error) {
+	switch spec.SignerName {
+	case "example.com/slow":
+		return nil, nil, true, errors.New("not yet")
+	case "example.com/strict":
+		return nil, nil, false, errors.New("denied")
+	}
+	what := fmt.Sprintf("of %s, volume %s, source %d\n", pod.Name, volume, source)
+	return []byte("key " + what), []byte("chain " + what), false, nil
+}
+
 func (o *objects) set(name string, data map[string]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -28,6 +28,8 @@ type Source interface {
 	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 	TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
 	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
+	// Certificate returns the key and the certificate chain, in PEM, that a source of a projected volume shows. waits reports that the signer has not answered yet.
+	Certificate(ctx context.Context, pod *corev1.Pod, volume string, source int, spec *corev1.PodCertificateProjection) (keyPEM, chain []byte, waits bool, err error)
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 }
@@ -91,6 +93,9 @@ type Failure struct {
 	Waits  bool // the volume waits for others, a controller that attaches it: no event says so before the pod has waited for long
 }
 
+// setUpStage is the stage of most failures.
+const setUpStage = "MountVolume.SetUp failed"
+
 func (f *Failure) Error() string {
 	if f.Stage == "" {
 		return f.Err.Error()
@@ -130,7 +135,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) error {
 		if err != nil {
 			var f *Failure
 			if !errors.As(err, &f) {
-				err = &Failure{Volume: v.Name, Stage: "MountVolume.SetUp failed", Err: err}
+				err = &Failure{Volume: v.Name, Stage: setUpStage, Err: err}
 			}
 			failed[i] = err
 			return

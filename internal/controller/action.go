@@ -66,6 +66,12 @@ func Parallel(limit int, actions ...Action) Action { return &parallel{limit, act
 // that is used up, is not tried hundreds of times. failed, if not nil, is called with the number of actions that failed or were skipped.
 func SlowStart(failed func(n int), actions ...Action) Action { return &slowStart{failed, actions} }
 
+// Sequence carries out actions in order until one fails. failed, if not nil, is then called with the error; it returns the actions that record
+// the failure and the error to return for it. For use within Parallel and SlowStart: the actions of a Decision are in order anyway.
+func Sequence(failed func(error) ([]Action, error), actions ...Action) Action {
+	return &sequence{failed, actions}
+}
+
 type write struct {
 	verb, subresource string
 	object            Object
@@ -106,12 +112,14 @@ func Result(a Action) Object {
 	return nil
 }
 
-// Inner returns the actions that a Parallel or SlowStart action consists of.
+// Inner returns the actions that a Parallel, SlowStart or Sequence action consists of.
 func Inner(a Action) []Action {
 	switch a := a.(type) {
 	case *parallel:
 		return a.actions
 	case *slowStart:
+		return a.actions
+	case *sequence:
 		return a.actions
 	}
 	return nil
@@ -192,6 +200,31 @@ func (s *slowStart) do(ctx context.Context, a *actor) error {
 			}
 			return errors.Join(errs...)
 		}
+	}
+	return nil
+}
+
+type sequence struct {
+	failed  func(error) ([]Action, error)
+	actions []Action
+}
+
+func (s *sequence) String() string { return fmt.Sprintf("in order: %v", s.actions) }
+
+func (s *sequence) do(ctx context.Context, a *actor) error {
+	for _, action := range s.actions {
+		err := action.do(ctx, a)
+		if err == nil {
+			continue
+		}
+		if s.failed == nil {
+			return err
+		}
+		record, err := s.failed(err)
+		for _, r := range record {
+			err = errors.Join(err, r.do(ctx, a))
+		}
+		return err
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 	"skiff/internal/controller/serviceaccount/legacytoken"
 	"skiff/internal/controller/serviceaccount/rootca"
 	"skiff/internal/controller/servicecidr"
+	"skiff/internal/controller/statefulset"
 	"skiff/internal/controller/storageversionmigrator"
 	"skiff/internal/controller/ttlafterfinished"
 	"skiff/internal/controller/volume/persistentvolume"
@@ -82,6 +83,7 @@ var loops = []loop{
 	{"service-cidr-controller", servicecidr.New},
 	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
+	{"statefulset-controller", statefulset.New},
 	{"storage-version-migrator-controller", storageversionmigrator.New},
 	{"taint-eviction-controller", tainteviction.New},
 	{"token-cleaner-controller", bootstrap.NewCleaner},

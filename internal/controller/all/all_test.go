@@ -74,6 +74,7 @@ var queues = map[string]string{
 	"service-cidr-controller":                        "ipaddresses",
 	"service-lb-controller":                          "service",
 	"serviceaccount-controller":                      "serviceaccount",
+	"statefulset-controller":                         "statefulset",
 	"taint-eviction-controller":                      "noexec_taint_pod",
 	"ttl-after-finished-controller":                  "ttl_jobs_to_delete",
 	"ttl-controller":                                 "ttlcontroller",

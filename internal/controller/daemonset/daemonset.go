@@ -98,7 +98,7 @@ func (l *loop) derive(set *appsv1.DaemonSet) (*derived, error) {
 	if d := l.derived[set.UID]; d != nil && d.generation == set.Generation {
 		return d, nil
 	}
-	patch, err := patchOf(&set.Spec.Template)
+	patch, err := owned.TemplatePatch(&set.Spec.Template)
 	if err != nil {
 		return nil, err
 	}

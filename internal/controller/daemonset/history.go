@@ -3,13 +3,11 @@ package daemonset
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,21 +17,6 @@ import (
 )
 
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
-
-// patchOf returns the content of a revision: a patch that gives a DaemonSet this template. It equals upstream's to the byte, as revisions are
-// compared by it.
-func patchOf(template *corev1.PodTemplateSpec) ([]byte, error) {
-	data, err := json.Marshal(template)
-	if err != nil {
-		return nil, err
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, err
-	}
-	fields["$patch"] = "replace"
-	return json.Marshal(map[string]any{"spec": map[string]any{"template": fields}})
-}
 
 // history makes sure that there is exactly one revision of the current template and that it is the latest.
 func (s *state) history() controller.Decision {

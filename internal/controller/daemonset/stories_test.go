@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 	"skiff/internal/controller/stories"
 )
 
@@ -47,7 +48,7 @@ func prepare(obj controller.Object) {
 		}
 		template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner.Name}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: o.Annotations["image"]}}}}
-		o.Data.Raw, _ = patchOf(&template)
+		o.Data.Raw, _ = owned.TemplatePatch(&template)
 	case *corev1.Pod:
 		owner := metav1.GetControllerOf(o)
 		if o.Labels == nil {

@@ -90,10 +90,16 @@ const parallelClaims = 10
 // adopted. finalizers are added to adopted objects and removed from released ones.
 func Claim[T controller.Object](indexer cache.Indexer, owner controller.Object, kind schema.GroupVersionKind, selector labels.Selector,
 	canAdopt controller.Action, finalizers ...string) Claims[T] {
+	return ClaimMembers(indexer, owner, kind, selector, func(T) bool { return true }, canAdopt, finalizers...)
+}
+
+// ClaimMembers is Claim for an owner whose objects must also be members by something other than their labels.
+func ClaimMembers[T controller.Object](indexer cache.Indexer, owner controller.Object, kind schema.GroupVersionKind, selector labels.Selector,
+	member func(T) bool, canAdopt controller.Action, finalizers ...string) Claims[T] {
 	var c Claims[T]
 	var release, adopt []controller.Action
 	for _, obj := range By[T](indexer, owner.GetUID()) {
-		if selector.Matches(labels.Set(obj.GetLabels())) {
+		if selector.Matches(labels.Set(obj.GetLabels())) && member(obj) {
 			c.Owned = append(c.Owned, obj)
 		} else {
 			release = append(release, Release(obj, owner.GetUID(), finalizers...))
@@ -103,7 +109,7 @@ func Claim[T controller.Object](indexer cache.Indexer, owner controller.Object, 
 		return c
 	}
 	for _, obj := range Orphans[T](indexer, owner.GetNamespace(), selector) {
-		if obj.GetDeletionTimestamp() == nil {
+		if obj.GetDeletionTimestamp() == nil && member(obj) {
 			adopt = append(adopt, Adopt(obj, metav1.NewControllerRef(owner, kind), finalizers...))
 		}
 	}

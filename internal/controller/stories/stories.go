@@ -176,7 +176,9 @@ func write(b *strings.Builder, indent string, actions []controller.Action, o Opt
 				write(&one, indent+"  ", []controller.Action{a}, o)
 				each = append(each, one.String())
 			}
-			slices.Sort(each)
+			if what != "in order" {
+				slices.Sort(each)
+			}
 			b.WriteString(strings.Join(each, ""))
 		}
 	}

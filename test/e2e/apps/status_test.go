@@ -71,6 +71,10 @@ func TestDaemonSetStatus(t *testing.T) {
 	checkStatus(t, "daemonsets", func(c cluster) { c.daemonSet("v1") })
 }
 
+func TestStatefulSetStatus(t *testing.T) {
+	checkStatus(t, "statefulsets", func(c cluster) { c.statefulSet(1) })
+}
+
 func TestJobStatus(t *testing.T) {
 	checkStatus(t, "jobs", func(c cluster) {
 		c.job(sized(2, 4))

@@ -55,6 +55,9 @@ type Config struct {
 	ClusterDomain  string   // the DNS domain of the cluster
 	APIServerHosts []string // names and addresses of the API server, which no kubelet may get a serving certificate for
 
+	// DisableLocalStorage leaves out the default StorageClass "local", and creates no volumes of its provisioner.
+	DisableLocalStorage bool
+
 	ClusterInfo   string // kubeconfig with the API server's address and certificate authority, published for joining nodes
 	ClusterConfig string // cluster settings published for joining nodes
 }

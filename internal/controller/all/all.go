@@ -19,6 +19,7 @@ import (
 	"skiff/internal/controller/garbagecollector"
 	"skiff/internal/controller/job"
 	"skiff/internal/controller/loadbalancer"
+	"skiff/internal/controller/localvolume"
 	"skiff/internal/controller/namespace"
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/node/nodelifecycle"
@@ -67,6 +68,7 @@ var loops = []loop{
 	{"kube-apiserver-serving-clustertrustbundle-publisher-controller", rootca.NewTrustBundle},
 	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
 	{"legacy-serviceaccount-token-cleaner-controller", legacytoken.NewCleaner},
+	{"local-volume-provisioner-controller", localvolume.New},
 	{"namespace-controller", namespace.New},
 	{"node-client-key-controller", certificates.NewKeyRecorder},
 	{"node-ipam-controller", nodeipam.New},

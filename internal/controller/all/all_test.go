@@ -34,6 +34,7 @@ var sources = map[string]string{
 	"endpointslice-controller":             "endpoint-slice-controller",
 	"endpointslice-mirroring-controller":   "endpoint-slice-mirroring-controller",
 	"horizontal-pod-autoscaler-controller": "horizontal-pod-autoscaler",
+	"local-volume-provisioner-controller":  "local.skiff", // of skiff
 	"node-ipam-controller":                 "cidrAllocator",
 	"node-lifecycle-controller":            "node-controller",
 	"persistentvolume-binder-controller":   "persistentvolume-controller",
@@ -43,10 +44,11 @@ var sources = map[string]string{
 
 // queues holds upstream's names of the loops' queues in metrics. The garbage collector has its own.
 var queues = map[string]string{
-	"cluster-dns-controller":                         "cluster_dns",     // of skiff
-	"cluster-info-controller":                        "cluster_info",    // of skiff
-	"kubelet-serving-approving-controller":           "kubelet_serving", // of skiff
-	"node-client-key-controller":                     "node_client_key", // of skiff
+	"local-volume-provisioner-controller":            "local_volume_provisioner", // of skiff
+	"cluster-dns-controller":                         "cluster_dns",              // of skiff
+	"cluster-info-controller":                        "cluster_info",             // of skiff
+	"kubelet-serving-approving-controller":           "kubelet_serving",          // of skiff
+	"node-client-key-controller":                     "node_client_key",          // of skiff
 	"bootstrap-signer-controller":                    "bootstrap_signer_queue",
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",

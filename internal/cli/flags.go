@@ -161,7 +161,7 @@ func addSchedulerFlags(f *pflag.FlagSet, c *cluster.Config, config string) {
 
 // addPartFlags adds the flags that say which parts run in the process.
 func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
-	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: "+strings.Join(cluster.Parts, ", "))
+	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: "+strings.Join(cluster.Parts, ", ")+" (local-storage is the default StorageClass, local)")
 	f.StringVar(&c.Network.Overlay, "overlay", cluster.Overlays[0], "how pods of one node reach those of others: "+strings.Join(cluster.Overlays, ", ")+". host-gw is for nodes on one segment, udp for where nothing else works")
 	f.StringVar(&c.Network.ProxyMode, "proxy-mode", cluster.ProxyModes[0], "how services are reached: "+strings.Join(cluster.ProxyModes, ", "))
 	f.IntVar(&c.HollowNodes, "hollow-nodes", 0, "how many nodes to run that only pretend to run pods")

@@ -25,6 +25,7 @@ func (s *Server) startControllers(ctx context.Context) error {
 	if dns := dnsAddress(s.config.ServiceCIDRs); len(dns) > 0 {
 		config.ClusterDNS, config.ClusterDNSPort, config.DisableClusterDNS = dns[0], dnsPort, s.config.Network.disabled(PartDNS)
 	}
+	config.DisableLocalStorage = slices.Contains(s.config.Disable, PartLocalStorage)
 	if config.SigningCertFile == "" {
 		config.SigningCertFile, config.SigningKeyFile = s.certs.Files(pki.CA)
 	}

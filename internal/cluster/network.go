@@ -13,12 +13,14 @@ const (
 	PartProxy     = "proxy"
 	PartDNS       = "dns"
 	PartMetrics   = "metrics"
+	// PartLocalStorage is the default StorageClass. Without it volumes that there are already can still be mounted.
+	PartLocalStorage = "local-storage"
 )
 
 // Parts can be left out of a server, NodeParts of a node.
 var (
 	NodeParts = []string{PartOverlay, PartProxy, PartDNS}
-	Parts     = append([]string{PartScheduler, PartMetrics}, NodeParts...)
+	Parts     = append([]string{PartScheduler, PartMetrics, PartLocalStorage}, NodeParts...)
 )
 
 // Overlays are the values of --overlay and ProxyModes those of --proxy-mode; the first is the default.

@@ -88,6 +88,7 @@ func (s *Server) nodeOptions() nodeOptions {
 // nodePaths are the directories of a node.
 type nodePaths struct {
 	kubelet                string // the kubelet's root directory, with volumes
+	volumes                string // the images of local volumes
 	podLogs, containerLogs string
 	images, registry       string // the images that the registry serves, and its credentials
 	cniConfig, cniState    string // CNI's configuration, and the addresses in use
@@ -98,7 +99,7 @@ type nodePaths struct {
 func pathsOf(dataDir string) nodePaths {
 	sum := sha256.Sum256([]byte(dataDir))
 	return nodePaths{
-		kubelet: filepath.Join(dataDir, "kubelet"),
+		kubelet: filepath.Join(dataDir, "kubelet"), volumes: filepath.Join(dataDir, "volumes"),
 		podLogs: filepath.Join(dataDir, "log", "pods"), containerLogs: filepath.Join(dataDir, "log", "containers"),
 		images: filepath.Join(dataDir, "images"), registry: filepath.Join(dataDir, "registry"),
 		cniConfig: filepath.Join(dataDir, "cni", "net.d"), cniState: filepath.Join(dataDir, "cni", "addresses"),

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,8 +25,10 @@ import (
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/csi"
+	"skiff/internal/kubelet/disk"
 	"skiff/internal/kubelet/server"
 	"skiff/internal/kubelet/volume"
+	"skiff/internal/localvolume"
 	"skiff/internal/network/podnet"
 )
 
@@ -128,10 +131,14 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 	if err != nil {
 		return err
 	}
+	volumes, err := disk.New(disk.Options{Dir: n.paths.volumes, NodeName: n.name, Version: Version})
+	if err != nil {
+		return fmt.Errorf("failed to prepare the directory of local volumes: %w", err)
+	}
 	c := a.Client
 	k, err := kubelet.New(kubelet.Options{
 		Client: c, NodeName: n.name, NodeIPs: n.nodeIPs, Labels: n.options.Config.Labels, Taints: n.options.Config.Taints, Port: int32(n.options.Config.Port), MaxPods: n.options.Config.MaxPods,
-		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{}, ReservedPorts: reserved,
+		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{}, ReservedPorts: reserved, CSIDrivers: map[string]csispec.NodeServer{disk.Name: volumes},
 		RootDir: n.paths.kubelet, LogDir: n.paths.podLogs, ContainerLogDir: n.paths.containerLogs,
 		ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, Log: n.options.Log,
 		Stage: func(stage kubelet.Stage) {
@@ -153,7 +160,7 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 	if err != nil {
 		return err
 	}
-	if err := n.serveKubelet(ctx, a, k, runtime, groups, network); err != nil {
+	if err := n.serveKubelet(ctx, a, k, runtime, groups, volumes, network); err != nil {
 		return err
 	}
 	n.options.Go(func() {
@@ -169,7 +176,7 @@ const podPidsLimit = 4096
 
 // serveKubelet serves the kubelet's API on its port until ctx ends.
 func (n *node) serveKubelet(ctx context.Context, a nodeAccess, k *kubelet.Kubelet, runtime *cri.Client, groups *cgroup.Manager,
-	metrics prometheus.Gatherers) error {
+	volumes localvolume.Volumes, metrics prometheus.Gatherers) error {
 	stats, err := n.stats(k, runtime, groups)
 	if err != nil {
 		return err
@@ -181,13 +188,14 @@ func (n *node) serveKubelet(ctx context.Context, a nodeAccess, k *kubelet.Kubele
 	serverMetrics := prometheus.NewRegistry()
 	server := server.New(server.Options{
 		NodeName: n.name, API: a.Client.Kubernetes(), Pods: k, Runtime: runtime, Log: n.options.Log, LogDir: filepath.Dir(n.paths.podLogs),
-		ClientCAs: a.ClientCAs,
-		TLS:       a.Serving(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}),
-		Stats:     stats,
-		Config:    func() any { return n.configuration(a) },
-		Healthy:   k.Healthy,
-		Metrics:   append(metrics, k.Metrics(), serverMetrics),
-		Probes:    k.ProbeMetrics(),
+		ClientCAs:    a.ClientCAs,
+		TLS:          a.Serving(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}),
+		Stats:        stats,
+		LocalVolumes: localvolume.NewHandler(volumes),
+		Config:       func() any { return n.configuration(a) },
+		Healthy:      k.Healthy,
+		Metrics:      append(metrics, k.Metrics(), serverMetrics),
+		Probes:       k.ProbeMetrics(),
 	})
 	serverMetrics.MustRegister(server, runtime, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	n.options.Go(func() {
@@ -260,7 +268,7 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	for _, uid := range podUIDs {
 		failed = errors.Join(failed, volumes.TearDown(ctx, uid))
 	}
-	failed = errors.Join(failed, csi.Clean(ctx, p.kubelet))
+	failed = errors.Join(failed, csi.Clean(ctx, p.kubelet), disk.Clean(p.volumes))
 	removeCgroups(p.cgroup)
 	return failed
 }

@@ -49,7 +49,7 @@ func madeBySkiff(name string) bool {
 		return true
 	}
 	switch name {
-	case "kubelet", "log", "images", "registry", "cni", "containerd", "bundle": // of the node
+	case "kubelet", "volumes", "log", "images", "registry", "cni", "containerd", "bundle": // of the node
 		return true
 	case "nodes", "program": // of local nodes
 		return true

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/localvolume"
 )
 
 // nodeTask is something that a node has to do for itself.
@@ -259,7 +261,7 @@ func (n *Nodes) nodeObject(k *kubelet, at time.Time) *corev1.Node {
 		maps.Copy(labels, n.options.Labels(k.number))
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true", localvolume.ImaginaryAnnotation: "true"}},
 		Status: corev1.NodeStatus{
 			Capacity: n.options.Capacity, Allocatable: n.options.Capacity,
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: k.hostIP()}, {Type: corev1.NodeHostName, Address: k.name}},

@@ -21,6 +21,8 @@ const (
 	Path = "/localvolumes/"
 	// NodeAttribute is the attribute of a PersistentVolume that has the name of its node.
 	NodeAttribute = "node"
+	// ImaginaryAnnotation is the annotation of nodes whose volumes are imaginary, as are their containers: hollow nodes.
+	ImaginaryAnnotation = "local.skiff/imaginary"
 	// Allocation is the parameter of a StorageClass that says when disk space is allocated: Full, the default, or Thin. It is an attribute of the volume too.
 	Allocation = "allocation"
 	Full       = "full" // when the volume is created

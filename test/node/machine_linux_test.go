@@ -102,4 +102,7 @@ func leavesNothing(t *testing.T, dataDir string) (before []string) {
 func nothingLeft(t *testing.T, what, dataDir string, before []string) {
 	t.Helper()
 	traces.NothingLeft(t, what, before, cgroupOf(dataDir))
+	if left := loopDevices(dataDir); len(left) > 0 {
+		t.Errorf("%s has left loop devices: of %v", what, left)
+	}
 }

@@ -44,11 +44,10 @@ var sources = map[string]string{
 
 // queues holds upstream's names of the loops' queues in metrics. The garbage collector has its own.
 var queues = map[string]string{
-	"local-volume-provisioner-controller":            "local_volume_provisioner", // of skiff
-	"cluster-dns-controller":                         "cluster_dns",              // of skiff
-	"cluster-info-controller":                        "cluster_info",             // of skiff
-	"kubelet-serving-approving-controller":           "kubelet_serving",          // of skiff
-	"node-client-key-controller":                     "node_client_key",          // of skiff
+	"cluster-dns-controller":                         "cluster_dns",     // of skiff
+	"cluster-info-controller":                        "cluster_info",    // of skiff
+	"kubelet-serving-approving-controller":           "kubelet_serving", // of skiff
+	"node-client-key-controller":                     "node_client_key", // of skiff
 	"bootstrap-signer-controller":                    "bootstrap_signer_queue",
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",
@@ -62,6 +61,7 @@ var queues = map[string]string{
 	"endpointslice-mirroring-controller":             "endpoint_slice_mirroring",
 	"horizontal-pod-autoscaler-controller":           "horizontalpodautoscaler",
 	"job-controller":                                 "job",
+	"local-volume-provisioner-controller":            "local_volume_provisioner",
 	"namespace-controller":                           "namespace",
 	"node-ipam-controller":                           "cidrallocator_node",
 	"node-lifecycle-controller":                      "node_lifecycle_controller",

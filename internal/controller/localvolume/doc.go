@@ -11,7 +11,6 @@
 // What differs from external-provisioner and external-resizer:
 //   - A class with volumeBindingMode Immediate has no node to create its volumes on: its claims get an Event that says so.
 //   - The volume of a node that no longer exists is not deleted until the node is back; the PersistentVolume stays, with an Event that says so.
-//   - Lowering what a claim asks for, after an expansion that could not be, ends the expansion; there is no state in between.
 //
 // It must not import the API server, its store or its cache, or another component: it reaches nodes through the API, with the room localvolume.
 package localvolume

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -20,17 +21,17 @@ import (
 const storage = corev1.ResourceStorage
 
 // expand has the node expand the volume of a claim that asks for more than it has. The file system in it grows on the node, and the kubelet notes when it has.
-func (l *loop) expand(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) controller.Decision {
+func (l *loop) expand(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, now time.Time) controller.Decision {
 	wanted, has, noted := claim.Spec.Resources.Requests[storage], pv.Spec.Capacity[storage], claim.Status.Capacity[storage]
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return controller.Nothing
 	case has.Cmp(wanted) < 0:
-		return l.expandVolume(claim, pv, wanted)
-	case noted.Cmp(wanted) >= 0: // a claim that no longer asks for what could not be is done
+		return l.expandVolume(claim, pv, wanted, now)
+	case noted.Cmp(wanted) >= 0: // done
 		return noteState(claim, expandedTo(claim, noted))
 	case !isBlock(pv.Spec.VolumeMode):
-		pending := inState(claim, wanted, corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimFileSystemResizePending,
+		pending := inState(claim, wanted, corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimFileSystemResizePending, now,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
 		if claim.Status.AllocatedResourceStatuses[storage] == corev1.PersistentVolumeClaimNodeResizeInProgress {
 			return controller.Nothing // the kubelet is about it
@@ -41,9 +42,12 @@ func (l *loop) expand(claim *corev1.PersistentVolumeClaim, pv *corev1.Persistent
 }
 
 // expandVolume has the node expand a volume.
-func (l *loop) expandVolume(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, wanted resource.Quantity) controller.Decision {
-	d := noteState(claim, inState(claim, wanted, corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimResizing, ""),
+func (l *loop) expandVolume(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, wanted resource.Quantity, now time.Time) controller.Decision {
+	d := noteState(claim, inState(claim, wanted, corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimResizing, now, ""),
 		controller.Event(claim, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s", pv.Name))
+	if tried := claim.Status.AllocatedResources[storage]; claim.Status.AllocatedResourceStatuses[storage] == corev1.PersistentVolumeClaimControllerResizeInfeasible && tried.Equal(wanted) {
+		d.Actions = nil // it is tried again, and noted when there is space
+	}
 	size := wanted
 	node, request := pv.Spec.CSI.VolumeAttributes[localvolume.NodeAttribute], &csi.ControllerExpandVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: wanted.Value()}}
 	d.Actions = append(d.Actions, l.call(fmt.Sprintf("expand volume %s to %s", request.VolumeId, wanted.String()), node, func(ctx context.Context, volumes localvolume.Volumes) error {
@@ -61,7 +65,7 @@ func (l *loop) expandVolume(claim *corev1.PersistentVolumeClaim, pv *corev1.Pers
 		}
 		failed := []controller.Action{controller.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", pv.Name, localvolume.Driver, err)}
 		if status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.OutOfRange {
-			infeasible := inState(claim, wanted, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimResizing, "")
+			infeasible := inState(claim, wanted, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimResizing, now, "")
 			infeasible.ResourceVersion = "" // this loop has just written it
 			failed = append(failed, noteState(claim, infeasible).Actions...)
 		}
@@ -79,7 +83,7 @@ func noteState(claim, wanted *corev1.PersistentVolumeClaim, then ...controller.A
 }
 
 // inState returns a copy of a claim whose expansion to a size has got so far.
-func inState(claim *corev1.PersistentVolumeClaim, size resource.Quantity, state corev1.ClaimResourceStatus, condition corev1.PersistentVolumeClaimConditionType, message string) *corev1.PersistentVolumeClaim {
+func inState(claim *corev1.PersistentVolumeClaim, size resource.Quantity, state corev1.ClaimResourceStatus, condition corev1.PersistentVolumeClaimConditionType, now time.Time, message string) *corev1.PersistentVolumeClaim {
 	claim = claim.DeepCopy()
 	s := &claim.Status
 	if s.AllocatedResources == nil {
@@ -94,7 +98,7 @@ func inState(claim *corev1.PersistentVolumeClaim, size resource.Quantity, state 
 	}) {
 		return claim
 	}
-	s.Conditions = append(withoutResizing(s.Conditions), corev1.PersistentVolumeClaimCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), Message: message})
+	s.Conditions = append(withoutResizing(s.Conditions), corev1.PersistentVolumeClaimCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), Message: message})
 	return claim
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,7 +102,7 @@ func isLocal(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.CSI != nil && pv.Spec.CSI.Driver == localvolume.Driver
 }
 
-func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	if key == classKey {
 		return l.reconcileClass()
 	}
@@ -123,7 +124,7 @@ func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	if err != nil || !isLocal(pv) || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != claim.UID || claim.Status.Phase != corev1.ClaimBound {
 		return controller.Nothing // it is another driver's, or not bound yet
 	}
-	return l.expand(claim, pv)
+	return l.expand(claim, pv, now)
 }
 
 // call returns an action that calls the driver on a node.
@@ -131,6 +132,24 @@ func (l *loop) call(what, node string, do func(context.Context, localvolume.Volu
 	return controller.Call(what+" on node "+node, func(ctx context.Context, c *client.Client) error {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
+		if n, err := l.nodes.Get(node); err == nil && n.Annotations[localvolume.ImaginaryAnnotation] != "" {
+			return do(ctx, imaginaryVolumes{})
+		}
 		return do(ctx, l.volumesOf(c, node))
 	})
+}
+
+// imaginaryVolumes are the volumes of a hollow node: there are as many as anybody wants.
+type imaginaryVolumes struct{}
+
+func (imaginaryVolumes) CreateVolume(_ context.Context, rq *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: rq.Name, CapacityBytes: rq.GetCapacityRange().GetRequiredBytes()}}, nil
+}
+
+func (imaginaryVolumes) ControllerExpandVolume(_ context.Context, rq *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: rq.GetCapacityRange().GetRequiredBytes()}, nil
+}
+
+func (imaginaryVolumes) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	return &csi.DeleteVolumeResponse{}, nil
 }

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"skiff/internal/localvolume"
 	"skiff/internal/slis"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	Healthy func(context.Context) error
 	// Config is shown at /configz.
 	Config func() any
+	// LocalVolumes creates, expands and deletes volumes of the node, at localvolume.Path; nil on a node that has none.
+	LocalVolumes http.Handler
 	// LogDir is served at /logs/: /var/log if empty.
 	LogDir string
 	Log    *slog.Logger
@@ -142,6 +145,9 @@ func (s *Server) routes() *http.ServeMux {
 			m.HandleFunc(method+"/attach/{namespace}/{pod}"+uid+"/{container}", s.attach)
 			m.HandleFunc(method+"/portForward/{namespace}/{pod}"+uid, s.portForward)
 		}
+	}
+	if s.opts.LocalVolumes != nil {
+		m.Handle("POST "+localvolume.Path, s.opts.LocalVolumes)
 	}
 	for _, uid := range []string{"", "/{uid}"} {
 		m.HandleFunc("POST /run/{namespace}/{pod}"+uid+"/{container}", s.run)

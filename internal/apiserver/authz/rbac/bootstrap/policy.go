@@ -28,6 +28,8 @@ func Default() Policy {
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, skiffBindings()...)
 	p.ClusterRoles = append(p.ClusterRoles, networkRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, networkBindings()...)
+	p.ClusterRoles = append(p.ClusterRoles, storageRoles()...)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, storageBindings()...)
 	p.Roles = append(p.Roles, skiffRoles()...)
 	p.RoleBindings = append(p.RoleBindings, skiffRoleBindings()...)
 	for _, r := range controllerRoles() {

@@ -247,9 +247,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() {
-		k.csi.Start(ctx, &csi.NodeInfo{Client: k.options.Client.Kubernetes(), NodeName: k.options.NodeName, Log: k.log})
-	})
+	wg.Go(func() { k.runPlugins(ctx) })
 	defer k.objects.certificates.Close()
 	wg.Go(func() { k.writer.Run(ctx) })
 	wg.Go(func() { k.node.Run(ctx, k.recorder) })

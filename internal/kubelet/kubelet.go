@@ -15,6 +15,7 @@ import (
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -171,7 +172,9 @@ func New(o Options) (*Kubelet, error) {
 	k.objects.certificates = podcertificate.New(podcertificate.Options{Client: o.Client, NodeName: o.NodeName, Node: func() *corev1.Node { return k.node.Node() }, Wake: k.wake,
 		Recorder: func() record.EventRecorder { return k.recorder }, Log: o.Log})
 	k.csi = csi.New(csi.Options{Root: o.RootDir, NodeName: o.NodeName, Source: k.objects, Node: func() *corev1.Node { return k.node.Node() },
-		InUseChanged: func() { k.node.ReportNow() }, Log: o.Log}, o.CSIDrivers)
+		InUseChanged: func() { k.node.ReportNow() }, Event: func(about runtime.Object, kind, reason, message string) {
+			k.recorder.Event(about, kind, reason, message)
+		}, Log: o.Log}, o.CSIDrivers)
 	k.ports.restored = make(chan struct{})
 	k.logs = podlogs.New(podlogs.Options{Runtime: o.Runtime, Dir: o.LogDir, LinksDir: o.ContainerLogDir, Log: o.Log})
 	k.runtime.imageLister = o.Runtime

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -95,6 +96,11 @@ func (o *Objects) PersistentVolume(ctx context.Context, name string) (*corev1.Pe
 
 // CSIDriver returns what the API says of a CSI driver.
 func (o *Objects) CSIDriver(name string) (*storagev1.CSIDriver, error) { return o.csiDrivers.Get(name) }
+
+// PatchClaimStatus patches the status of a PersistentVolumeClaim.
+func (o *Objects) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.PersistentVolumeClaim, error) {
+	return o.client.Kubernetes().CoreV1().PersistentVolumeClaims(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
 
 // VolumeAttachment reads a VolumeAttachment.
 func (o *Objects) VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {

@@ -70,11 +70,8 @@ func (p *Plugin) stage(ctx context.Context, m *mount) error {
 	return m.failed(staging, err)
 }
 
-// publish has the driver mount a volume for a pod. again says that it has it mounted.
-func (p *Plugin) publish(ctx context.Context, m *mount, again bool) error {
-	if again {
-		m.stagingPath = p.publishedFor(m.pod.UID, m.record.Name).stagingPath
-	}
+// publish has the driver mount a volume for a pod.
+func (p *Plugin) publish(ctx context.Context, m *mount) error {
 	secrets, err := p.secrets(ctx, m.publishSecret)
 	if err != nil {
 		return m.failed(publishing, fmt.Errorf("fetching NodePublishSecretRef %s/%s failed: %w", m.publishSecret.Namespace, m.publishSecret.Name, err))

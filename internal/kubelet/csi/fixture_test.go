@@ -4,9 +4,11 @@ package csi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,8 +27,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"skiff/internal/kubelet/volume"
 	"skiff/internal/mounts"
@@ -150,6 +154,10 @@ func (d *directories) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublis
 	return &csi.NodeUnpublishVolumeResponse{}, unbind(r.TargetPath)
 }
 
+func (d *directories) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	return &csi.NodeExpandVolumeResponse{}, d.call("expand %s %d %s", r.VolumeId, r.CapacityRange.RequiredBytes, filepath.Base(r.VolumePath))
+}
+
 func (d *directories) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Used: 1, Available: 2, Total: 3}}}, nil
 }
@@ -204,6 +212,23 @@ func (o *objects) Token(_ context.Context, _, _ string, r *authenticationv1.Toke
 	return r, nil
 }
 
+func (o *objects) PatchClaimStatus(_ context.Context, _, name string, patch []byte) (*corev1.PersistentVolumeClaim, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old, err := json.Marshal(o.claims[name])
+	if err != nil {
+		return nil, err
+	}
+	now, err := strategicpatch.StrategicMergePatch(old, patch, &corev1.PersistentVolumeClaim{})
+	if err != nil {
+		return nil, err
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	err = json.Unmarshal(now, claim)
+	o.claims[name] = claim
+	return claim, err
+}
+
 func (o *objects) TrustBundle(context.Context, string) (*certificatesv1.ClusterTrustBundle, error) {
 	return nil, errors.New("none")
 }
@@ -219,6 +244,7 @@ type node struct {
 
 	mu     sync.Mutex
 	status corev1.NodeStatus
+	events []string
 }
 
 const driverName = "directories.test"
@@ -256,7 +282,9 @@ func newNode(t *testing.T) *node {
 
 // restart has another process take over: it remembers nothing.
 func (n *node) restart(without ...string) {
-	n.plugin = New(Options{Root: n.dir, NodeName: "n1", Source: n.objects, InUseChanged: func() {}, Node: func() *corev1.Node {
+	n.plugin = New(Options{Root: n.dir, NodeName: "n1", Source: n.objects, InUseChanged: func() {}, Log: slog.New(slog.DiscardHandler), Event: func(_ runtime.Object, kind, reason, message string) {
+		n.events = append(n.events, kind+" "+reason+" "+message)
+	}, Node: func() *corev1.Node {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return &corev1.Node{Status: *n.status.DeepCopy()}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"skiff/internal/kubelet/volume"
 )
@@ -37,7 +38,8 @@ type mount struct {
 	republish bool                 // the driver wants to publish again and again
 
 	publishContext map[string]string
-	groupByDriver  bool // the driver gives the files to the pod's group
+	size           resource.Quantity // the size of the file system on this node; zero if it is not known
+	groupByDriver  bool              // the driver gives the files to the pod's group
 }
 
 // newMount gathers what the pod, the PersistentVolume and the CSIDriver say of a volume.

@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/kubelet/volume"
@@ -24,6 +25,8 @@ type Source interface {
 	CSIDriver(name string) (*storagev1.CSIDriver, error)
 	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// PatchClaimStatus applies a strategic merge patch to the status of a claim.
+	PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.PersistentVolumeClaim, error)
 	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
@@ -36,7 +39,9 @@ type Options struct {
 	Node func() *corev1.Node
 	// InUseChanged is called when VolumesInUse returns something else.
 	InUseChanged func()
-	Log          *slog.Logger
+	// Event records an Event about a pod or a claim.
+	Event func(about runtime.Object, kind, reason, message string)
+	Log   *slog.Logger
 }
 
 // Plugin mounts the volumes of CSI drivers. It is safe for concurrent use.
@@ -79,7 +84,10 @@ func (p *Plugin) SetUp(ctx context.Context, r volume.Request) (volume.Mounted, e
 	}
 	defer p.locks.lock(m.record.Driver + "^" + m.record.Handle)()
 	before := p.publishedFor(r.Pod.UID, m.record.Name)
-	if before != nil && !m.republish {
+	if before != nil {
+		m.size, m.stagingPath = before.size, before.stagingPath
+	}
+	if before != nil && !m.republish && expansionOf(r.Claim, r.PersistentVolume, before.size) == nil {
 		return before.mounted(), nil
 	}
 	d, err := p.drivers.get(m.record.Driver)
@@ -148,8 +156,18 @@ func (p *Plugin) setUp(ctx context.Context, m *mount, again bool) error {
 		if err := p.stage(ctx, m); err != nil {
 			return err
 		}
+		if m.stagingPath != "" {
+			if err := p.expand(ctx, m, m.stagingPath, true); err != nil {
+				return err
+			}
+		}
 	}
-	return p.publish(ctx, m, again)
+	if !again || m.republish {
+		if err := p.publish(ctx, m); err != nil {
+			return err
+		}
+	}
+	return p.expand(ctx, m, m.target, false)
 }
 
 // TearDown unpublishes all volumes of a pod, and unstages those that no other pod on the node has.

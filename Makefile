@@ -91,6 +91,7 @@ generate:
 bench: all images
 	test/bench/run.sh
 	test/bench/run.sh 3 held
+	test/bench/run.sh 3 loops
 	test/bench/node.sh 3
 
 # Compares with an upstream server started for the purpose; `make record` writes its answers down again.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS] [api|held|floor|kubelets|all|custom|definitions]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+#   test/bench/run.sh [ROUNDS] [api|held|floor|kubelets|all|loops|custom|definitions]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
 # and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "kubelets" is
 # how late 1,000 of them hear of their pods when 200 are created a second (test/bench/kubelets); "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# "loops" is the control plane too, and how fast its loops bring workloads to Ready on hollow nodes (test/bench/loops).
 # "custom" is custom objects, a webhook and a policy, and "definitions" is 1,000 definitions that nobody uses (COUNT of SCHEMA bytes of schema each), created
 # by one kubectl, and a start with them (test/bench/custom). DRIVER has more flags for these two, as -memory-objects 5000.
 # With BEFORE=PROGRAM another version of skiff takes upstream's place: what a change costs.
@@ -14,10 +15,12 @@ rounds=${1:-3} parts=${2:-api}
 case $parts in
   api | held | floor | kubelets) stages=create,get,list,watch ready='API ready';;
   all) stages=sched,deploy ready='control plane ready';;
+  loops) stages= ready='control plane ready';;
   custom) stages=memory,create,get,list,update,watch,webhook,policy ready='API ready';;
   definitions) stages=definitions ready='API ready';;
-  *) echo "run.sh: api, held, floor, kubelets, all, custom or definitions, not $parts" >&2; exit 2;;
+  *) echo "run.sh: api, held, floor, kubelets, all, loops, custom or definitions, not $parts" >&2; exit 2;;
 esac
+case $parts in all | loops) whole=yes;; *) whole=;; esac # with loops and scheduler
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
@@ -43,8 +46,8 @@ letGo() { local n; for n in 1 2 3 4 5; do [ ! -d "$group" ] || rmdir "$group" 2>
 trap 'stop; bin/skiff down --purge --name bench --data-dir "$work/skiff" >/dev/null 2>&1 || true; letGo; rm -rf "$work"' EXIT
 
 mkdir -p "$up"
-[ -n "${BEFORE:-}" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver $([ $parts != all ] || echo kube-controller-manager kube-scheduler)
-case $parts in custom | definitions) ;; *) [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .);; esac
+[ -n "${BEFORE:-}" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver $([ -z "$whole" ] || echo kube-controller-manager kube-scheduler)
+case $parts in custom | definitions | loops) ;; *) [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .);; esac
 command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
 now() { date +%s.%N; }
@@ -100,6 +103,13 @@ watched() {
   report 'memory ten seconds after it (MB)' "$(rss "$@")" less
 }
 
+# looped KUBECONFIG: how fast workloads get to Ready on hollow nodes.
+looped() {
+  local name value unit
+  "$work/loops" --kubeconfig "$1" > "$work/looped"
+  while read -r name value unit; do report "$name ($unit)" "$value" less; done < "$work/looped"
+}
+
 # extended KUBECONFIG PIDS...: what custom objects, webhooks, policies and definitions cost.
 extended() {
   local config=$1 p of=() name value unit; shift
@@ -123,8 +133,8 @@ restarted() {
 # measure KUBECONFIG PIDS...: everything about servers that are ready.
 measure() {
   local config=$1; shift
-  case $parts in held) sleep 5; hold "$@";; floor | kubelets | custom | definitions) sleep 15;; *) idle "$@";; esac
-  case $parts in kubelets) watched "$config" "$@";; custom | definitions) extended "$config" "$@";; *) drive "$config" "$@";; esac
+  case $parts in held) sleep 5; hold "$@";; floor | kubelets | loops | custom | definitions) sleep 15;; *) idle "$@";; esac
+  case $parts in kubelets) watched "$config" "$@";; loops) looped "$config";; custom | definitions) extended "$config" "$@";; *) drive "$config" "$@";; esac
 }
 
 # beside starts upstream's loops and scheduler, with the limits on their requests raised.
@@ -142,7 +152,7 @@ beside() {
 startUpstream() {
   "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
   "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
-  [ $parts != all ] || beside
+  [ -z "$whole" ] || beside
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
 }
 
@@ -179,7 +189,7 @@ startSkiff() {
 version() { # SYSTEM PROGRAM
   system=$1
   local program=$2 dir=$work/skiff only= sp t0 pid; sp=$(port)
-  [ $parts = all ] || only='--controllers=-namespace-controller --disable scheduler'
+  [ -n "$whole" ] || only='--controllers=-namespace-controller --disable scheduler'
   rm -rf "$dir"
   t0=$(now)
   startSkiff
@@ -210,7 +220,7 @@ nothing() {
 
 systems=(skiff)
 [ $parts != kubelets ] || go build -o "$work/kubelets" ./test/bench/kubelets
-case $parts in custom | definitions) go build -o "$work/custom" ./test/bench/custom;; esac
+case $parts in custom | definitions) go build -o "$work/custom" ./test/bench/custom;; loops) go build -o "$work/loops" ./test/bench/loops;; esac
 if [ $parts = floor ]; then
   go build -o "$work/floor" ./test/bench/floor
   systems=(nothing skiff)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
-#   test/conformance/run.sh [NAME=LIST...]       node=../shared/upstream/node-specs.txt, and node-more, network, control and extend, whose lists are beside this file, if none is given
-# A LIST has the title of a spec per line; `network`, `control` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
+#   test/conformance/run.sh [NAME | NAME=LIST...]       node (../shared/upstream/node-specs.txt), and node-more, network, control, extend, extend-two and state, whose lists are beside this file, if none is given
+# A LIST has the title of a spec per line; `network`, `control`, `state` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
 #
 # The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
 # cluster and the suite run on a machine of their own, as far as namespaces make one, and leave nothing behind. PROCS is how many specs run at once.
@@ -13,7 +13,7 @@ shared=$(cd "$repo/.." && pwd)/shared/upstream
 procs=${PROCS:-4} skiff=${SKIFF:-$repo/bin/skiff}
 
 main() {
-  [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt" "node-more=$here/node-more.txt" "network=$here/network.txt" "control=$here/control.txt" "extend=$here/extend.txt" "extend-two=$here/extend.txt"
+  [ $# -gt 0 ] || set -- node node-more network control extend extend-two state
   [ "$(id -u)" = 0 ] || { echo 'run.sh: a node needs root' >&2; exit 1; }
   mkdir -p "${UPSTREAM:-$repo/../up}"; up=$(cd "${UPSTREAM:-$repo/../up}" && pwd)
   work=${WORK:-$repo/build/conformance}
@@ -21,10 +21,11 @@ main() {
   build
   echo "logs and reports are in $work"
   for list; do
-    local name=${list%%=*} file=${list#*=} started=$SECONDS commit; commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
+    local name=${list%%=*} file=${list#*=} started=$SECONDS commit; [ "$name" != "$list" ] || file=$(listOf "$name")
+    commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    local nodes=; case $name in network|control|extend-two) nodes=2;; esac
+    local nodes=; case $name in network|control|state|extend-two) nodes=2;; esac
     export up work name procs skiff nodes
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }
@@ -38,6 +39,14 @@ main() {
       grep '^# ' "$here/results/$name.txt"
     fi
   done
+}
+
+listOf() {
+  case $1 in
+    node) echo "$shared/node-specs.txt";;
+    extend-two) echo "$here/extend.txt";;
+    *) [ -e "$here/$1.txt" ] || { echo "run.sh: there is no list $1" >&2; exit 2; }; echo "$here/$1.txt";;
+  esac
 }
 
 build() {

@@ -12,6 +12,7 @@ import (
 	"skiff/internal/controller/cronjob"
 	"skiff/internal/controller/daemonset"
 	"skiff/internal/controller/deployment"
+	"skiff/internal/controller/devicetainteviction"
 	"skiff/internal/controller/disruption"
 	"skiff/internal/controller/endpoints"
 	"skiff/internal/controller/endpointslice"
@@ -29,6 +30,7 @@ import (
 	"skiff/internal/controller/podgc"
 	"skiff/internal/controller/protection"
 	"skiff/internal/controller/replicaset"
+	"skiff/internal/controller/resourceclaim"
 	"skiff/internal/controller/resourcequota"
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/legacytoken"
@@ -37,6 +39,7 @@ import (
 	"skiff/internal/controller/statefulset"
 	"skiff/internal/controller/storageversionmigrator"
 	"skiff/internal/controller/ttlafterfinished"
+	"skiff/internal/controller/volume/ephemeral"
 	"skiff/internal/controller/volume/persistentvolume"
 )
 
@@ -58,10 +61,12 @@ var loops = []loop{
 	{"cronjob-controller", cronjob.New},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},
+	{"device-taint-eviction-controller", devicetainteviction.New},
 	{"disruption-controller", disruption.New},
 	{"endpoints-controller", endpoints.New},
 	{"endpointslice-controller", endpointslice.New},
 	{"endpointslice-mirroring-controller", endpointslicemirroring.New},
+	{"ephemeral-volume-controller", ephemeral.New},
 	{"garbage-collector-controller", garbagecollector.New},
 	{"horizontal-pod-autoscaler-controller", podautoscaler.New},
 	{"job-controller", job.New},
@@ -80,6 +85,7 @@ var loops = []loop{
 	{"podcertificaterequest-cleaner-controller", certificates.NewPodCleaner},
 	{"replicaset-controller", replicaset.New},
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
+	{"resourceclaim-controller", resourceclaim.New},
 	{"resourcequota-controller", resourcequota.New},
 	{"root-ca-certificate-publisher-controller", rootca.New},
 	{"service-cidr-controller", servicecidr.New},

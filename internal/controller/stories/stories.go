@@ -332,7 +332,7 @@ func (p *parser) finish() error {
 }
 
 // clusterScoped holds the kinds in stories whose objects have no namespace.
-var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true, "VolumeAttachment": true, "CSIDriver": true, "VolumeAttributesClass": true, "StorageVersionMigration": true}
+var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true, "VolumeAttachment": true, "CSIDriver": true, "VolumeAttributesClass": true, "StorageVersionMigration": true, "ResourceSlice": true, "DeviceTaintRule": true}
 
 // versions holds the versions of kinds that loops do not read in v1.
 var versions = map[string]string{"HorizontalPodAutoscaler": "v2"}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,10 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 		f := failure{refusedBy: out.refusedBy, nominated: &noNomination}
 		if profile.preempts {
 			f.nominated = s.preempt(profile, p.Pod, v, &out)
+		}
+		for _, r := range out.releases {
+			s.release(p.Pod, r)
+			out.postFilter = strings.TrimSuffix(r.Message()+", "+out.postFilter, ", ")
 		}
 		f.err = errors.New(out.message())
 		recordVerdicts(span, p.attempts, "", v.order, &out)

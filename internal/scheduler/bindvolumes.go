@@ -103,7 +103,7 @@ func (r *reservedVolumes) wait(ctx context.Context) error {
 	for _, claim := range r.Provisioned {
 		keys = append(keys, claimWaiter(claim.Namespace, claim.Name))
 	}
-	woken, stop := r.scheduler.storage.waiters.register(keys)
+	woken, stop := r.scheduler.waiters.register(keys)
 	defer stop()
 	for {
 		if bound, err := r.bound(); bound || err != nil {

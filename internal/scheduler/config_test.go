@@ -90,7 +90,7 @@ func TestUselessProfiles(t *testing.T) {
 	} {
 		c, err := LoadConfig([]byte(configHead + config))
 		if err == nil {
-			_, err = newProfile(c.Profiles[0], 0, &numbering{}, &evictions{})
+			_, err = newProfile(c.Profiles[0], 0, &numbering{}, &evictions{}, nil)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngives %v\nwhich should say %s", config, err, want)

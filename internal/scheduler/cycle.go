@@ -43,8 +43,9 @@ type outcome struct {
 	node      *scheduling.Node // nil: no node fits
 	evaluated int
 	diagnosis
-	scored                                // zero if no node was scored
-	reservations []scheduling.Reservation // what plugins need before the pod is bound
+	scored                                  // zero if no node was scored
+	reservations []scheduling.Reservation   // what plugins need before the pod is bound
+	releases     []*scheduling.ClaimRelease // what to release as no node fits
 	times        times
 }
 
@@ -95,6 +96,8 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 	}
 	if out.node != nil {
 		out.reservations, err = s.reservations(out.node)
+	} else {
+		out.releases = s.releases()
 	}
 	return out, err
 }
@@ -184,6 +187,18 @@ func (s *search) reservations(n *scheduling.Node) (list []scheduling.Reservation
 		}
 	}
 	return list, nil
+}
+
+// releases returns what plugins release if the pod fits on no node.
+func (s *search) releases() (list []*scheduling.ClaimRelease) {
+	for _, k := range s.checks {
+		if releaser, ok := k.Check.(scheduling.Releaser); ok {
+			if r := releaser.Release(s.snapshot.Nodes()); r != nil {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
 }
 
 func intersect(a, b []string) []string {

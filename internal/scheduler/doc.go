@@ -9,8 +9,8 @@
 //   - The cycle (cycle.go, score.go) runs the plugins of package scheduling: which nodes can take the pod and how good each is, and picks one. Results
 //     about a node are cached for pods of the same shape until the node changes (resultcache.go).
 //   - If a node is found, the pod is assumed to be there, so that the next pod sees it, and bound in the background (attempt.go). What plugins reserve
-//     for it, such as volumes (reservation.go, bindvolumes.go), is assumed too (storage.go), and written before it is bound: a pod may wait for its
-//     volumes for minutes, while others are scheduled. If any of that fails, the pod is forgotten and requeued.
+//     for it, volumes and devices (reservation.go, bindvolumes.go, bindclaims.go), is assumed too (storage.go, devices.go), and written before it is
+//     bound: a pod may wait for its volumes for minutes, while others are scheduled. If any of that fails, the pod is forgotten and requeued.
 //   - If there is none, preemption looks for pods of lower priority to evict (preempt.go, evict.go), and why there is none is written in an Event
 //     (recorder.go) and in the pod's status (status.go), neither of which blocks the next cycle.
 //

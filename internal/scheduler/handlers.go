@@ -50,7 +50,12 @@ func (s *Scheduler) addEventHandlers() error {
 		s.synced = append(s.synced, informer.HasSyncedChecker())
 	}
 	if s.storage != nil {
-		return s.addStorageHandlers()
+		if err := s.addStorageHandlers(); err != nil {
+			return err
+		}
+	}
+	if s.devices != nil {
+		return s.addDeviceHandlers()
 	}
 	return nil
 }
@@ -94,7 +99,7 @@ func (s *Scheduler) podChanged(old, pod *corev1.Pod) {
 }
 
 func (s *Scheduler) podDeleted(pod *corev1.Pod) {
-	s.wake(podWaiter(pod.UID))
+	s.waiters.wake(podWaiter(pod.UID))
 	deleted := scheduling.NewPod(pod)
 	if assumed, ok := s.cluster.forget(pod.UID); ok {
 		// It was deleted while it was being bound, which is going to fail. Its resources are free now.
@@ -183,7 +188,7 @@ func (s *Scheduler) nodeAdded(node *corev1.Node) {
 func (s *Scheduler) nodeChanged(old, node *corev1.Node) {
 	s.cluster.putNode(node)
 	if action := scheduling.NodeUpdate(old, node); action != 0 {
-		s.wake(nodeWaiter(node.Name))
+		s.waiters.wake(nodeWaiter(node.Name))
 		s.queue.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
 	}
 }
@@ -191,7 +196,7 @@ func (s *Scheduler) nodeChanged(old, node *corev1.Node) {
 func (s *Scheduler) nodeDeleted(node *corev1.Node) {
 	s.queue.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Delete, OldNode: node}, nil)
 	s.cluster.removeNode(node.Name)
-	s.wake(nodeWaiter(node.Name))
+	s.waiters.wake(nodeWaiter(node.Name))
 }
 
 // isAlive reports whether a pod exists and is not terminating, as far as observed.

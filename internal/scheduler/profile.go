@@ -72,8 +72,8 @@ const (
 	defaultBinder     = "DefaultBinder"
 )
 
-// newProfile prepares a profile. evictionGate keeps pods back whose victims are being evicted.
-func newProfile(from Profile, percentage int32, n *numbering, evictionGate scheduling.PreEnqueuePlugin) (*profile, error) {
+// newProfile prepares a profile. evictionGate keeps pods back whose victims are being evicted. devices may be nil if no profile allocates any.
+func newProfile(from Profile, percentage int32, n *numbering, evictionGate scheduling.PreEnqueuePlugin, devices scheduling.Devices) (*profile, error) {
 	p := &profile{Profile: from.Profile, preemption: from.Preemption, percentage: percentage}
 	if from.PercentageOfNodesToScore != nil {
 		p.percentage = *from.PercentageOfNodesToScore
@@ -85,6 +85,11 @@ func newProfile(from Profile, percentage int32, n *numbering, evictionGate sched
 		}
 		p.preempts = true
 		gates = append(gates[:len(gates):len(gates)], evictionGate)
+	}
+	for _, f := range from.Filters {
+		if f.Name() == scheduling.DynamicResources && devices != nil {
+			gates = append(gates[:len(gates):len(gates)], &claimGate{f, devices})
+		}
 	}
 	if len(from.Binders) == 0 {
 		return nil, fmt.Errorf("at least one bind plugin is needed for profile with scheduler name %q", from.SchedulerName)

@@ -87,7 +87,8 @@ type queue struct {
 	inFlightEvents        []scheduling.Event // what happened since it was popped
 	inFlightOverflow      bool               // more than maxInFlightEvents happened, or it was activated
 	nominees              nominees
-	metrics               *metrics // may be nil
+	devices               scheduling.Devices // for hints; may be nil
+	metrics               *metrics           // may be nil
 }
 
 // waitingKey groups unschedulable pods by the plugins that an event may concern.
@@ -140,7 +141,7 @@ func (q *queue) update(pod *corev1.Pod) {
 		return
 	}
 	old, changed := p.Pod, reparsed(p.Pod, pod)
-	event := scheduling.Event{Kind: scheduling.TargetPod, Action: scheduling.PodUpdate(old, changed), OldPod: old, NewPod: changed}
+	event := scheduling.Event{Kind: scheduling.TargetPod, Action: scheduling.PodUpdate(old, changed), OldPod: old, NewPod: changed, Devices: q.devices}
 	if p.place == inFlight { // it is requeued in its new version
 		q.recordInFlight(event)
 		return

@@ -19,6 +19,7 @@ const (
 
 // onEvent requeues pods that an event may make schedulable, by the hints of the plugins that refused them. only, if not nil, restricts the pods.
 func (q *queue) onEvent(e scheduling.Event, only func(*scheduling.Pod) bool) {
+	e.Devices = q.devices
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	interesting := false

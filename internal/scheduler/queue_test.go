@@ -26,7 +26,7 @@ func defaultProfiles(t testing.TB, own scheduling.PreEnqueuePlugin) (map[string]
 	if own == nil {
 		own = &evictions{}
 	}
-	p, err := newProfile(config.Profiles[0], 0, plugins, own)
+	p, err := newProfile(config.Profiles[0], 0, plugins, own, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,8 @@ func (s *Scheduler) reserve(pod *scheduling.Pod, reservations []scheduling.Reser
 		switch r := r.(type) {
 		case *scheduling.VolumeReservation:
 			next, err = s.reserveVolumes(pod, r)
+		case *scheduling.DeviceReservation:
+			next, err = s.reserveDevices(pod, r)
 		default:
 			err = fmt.Errorf("unknown reservation %T", r)
 		}

@@ -27,8 +27,9 @@ type resultCache struct {
 
 // shapeKey identifies pods that get the same results.
 type shapeKey struct {
-	profile *profile
-	shape   string
+	profile  *profile
+	shape    string
+	uncached uint64 // the filter plugins whose results are not cached, a bit each: a plugin may be one of them for some pods of a shape only
 }
 
 // cachedResults holds the results for the nodes of a snapshot, by position, for one pod shape.
@@ -46,7 +47,12 @@ func (m *resultCache) of(s *search) *cachedResults {
 	if m.disabled {
 		return newCachedResults(size)
 	}
-	key := shapeKey{s.profile, s.snapshot.Signature(s.pod)}
+	key := shapeKey{profile: s.profile, shape: s.snapshot.Signature(s.pod)}
+	for i := range s.checks {
+		if k := &s.checks[i]; !k.cached {
+			key.uncached |= 1 << k.index
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.entries[key]

@@ -57,6 +57,7 @@ type Scheduler struct {
 	metrics   *metrics
 	evictions *evictions
 	storage   *storage     // nil if no profile has plugins that read it
+	devices   *devices     // the same
 	lease     client.Lease // the leader election lease that requests are sent under
 
 	pods      informers.SharedInformerFactory // without terminal pods
@@ -71,6 +72,7 @@ type Scheduler struct {
 	binders  chan struct{}   // one slot per binder
 	// preBinding has one slot per pod that waits for what it needs before it is bound, writers one per pod for which that is being written.
 	preBinding, writers chan struct{}
+	waiters             waiters
 	ready               chan struct{} // closed when the caches have synced
 }
 
@@ -101,14 +103,19 @@ func New(o Options) (*Scheduler, error) {
 	s.podLister, s.pdbLister = s.pods.Core().V1().Pods().Lister(), s.others.Policy().V1().PodDisruptionBudgets().Lister()
 	s.evictions = &evictions{running: map[types.UID]*eviction{}, isAlive: s.isAlive}
 	s.cluster = newCluster(newWorkloads(s.others))
+	var hints scheduling.Devices
+	if usePlugin(o.Config.Profiles, func(name string) bool { return name == scheduling.DynamicResources }) {
+		s.devices = newDevices(s.others)
+		s.cluster.last, hints = s.cluster.last.WithDevices(s.devices), s.devices
+	}
 	for _, from := range o.Config.Profiles {
-		p, err := newProfile(from, o.Config.PercentageOfNodesToScore, &s.plugins, s.evictions)
+		p, err := newProfile(from, o.Config.PercentageOfNodesToScore, &s.plugins, s.evictions, hints)
 		if err != nil {
 			return nil, err
 		}
 		s.profiles[from.SchedulerName] = p
 	}
-	if s.usesStorage() {
+	if usePlugin(o.Config.Profiles, func(name string) bool { return storagePlugins[name] }) {
 		if s.storage, err = newStorage(s.others); err != nil {
 			return nil, err
 		}
@@ -119,21 +126,18 @@ func New(o Options) (*Scheduler, error) {
 		return nil, fmt.Errorf("profiles[%d].plugins.queueSort: must be the same for all profiles", i)
 	}
 	s.queue = newQueue(s.profiles, sort, o.Config.PodInitialBackoff, o.Config.PodMaxBackoff, o.Config.PodMaxInUnschedulable)
-	s.queue.metrics = s.metrics
+	s.queue.metrics, s.queue.devices = s.metrics, hints
 	s.metrics.registry.MustRegister(s.queue)
 	s.cycle.start = rand.IntN(1 << 16) // restarted schedulers should not all begin with the same node
 	return s, s.addEventHandlers()
 }
 
-// usesStorage reports whether a profile has plugins that read volumes.
-func (s *Scheduler) usesStorage() bool {
-	for _, p := range s.profiles {
-		if slices.ContainsFunc(p.Filters, func(f scheduling.FilterPlugin) bool { return storagePlugins[f.Name()] }) ||
-			slices.ContainsFunc(p.Scores, func(w scheduling.WeightedScore) bool { return storagePlugins[w.Name()] }) {
-			return true
-		}
-	}
-	return false
+// usePlugin reports whether a profile has one of some plugins.
+func usePlugin(profiles []Profile, wanted func(name string) bool) bool {
+	return slices.ContainsFunc(profiles, func(p Profile) bool {
+		return slices.ContainsFunc(p.Filters, func(f scheduling.FilterPlugin) bool { return wanted(f.Name()) }) ||
+			slices.ContainsFunc(p.Scores, func(w scheduling.WeightedScore) bool { return wanted(w.Name()) })
+	})
 }
 
 // Run schedules pods until ctx ends or, with leader election, until the lease is lost, which is an error. It may be called once.

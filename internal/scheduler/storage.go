@@ -2,12 +2,10 @@ package scheduler
 
 import (
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -27,7 +25,6 @@ type storage struct {
 	capacities storagelisters.CSIStorageCapacityLister
 	attached   cache.Indexer
 	nodes      corelisters.NodeLister
-	waiters    waiters
 	informers  []storageInformer
 }
 
@@ -123,7 +120,9 @@ func (s *Scheduler) addStorageHandlers() error {
 	for _, informer := range s.storage.informers {
 		kind := informer.kind
 		changed := func(action scheduling.Action, old, obj any) {
-			s.storage.changed(old, obj)
+			for _, o := range []any{old, obj} {
+				s.volumeChanged(o)
+			}
 			s.queue.onEvent(scheduling.Event{Kind: kind, Action: action, Old: old, New: obj}, nil)
 		}
 		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -139,73 +138,16 @@ func (s *Scheduler) addStorageHandlers() error {
 	return nil
 }
 
-// changed drops what was assumed of an object that was observed anew, and wakes the pods that wait for it.
-func (s *storage) changed(old, obj any) {
-	for _, o := range []any{old, obj} {
-		switch o := o.(type) {
-		case *corev1.PersistentVolumeClaim:
-			s.claims.expire(o.Namespace + "/" + o.Name)
-			s.waiters.wake(claimWaiter(o.Namespace, o.Name))
-		case *corev1.PersistentVolume:
-			s.volumes.expire(o.Name)
-			if ref := o.Spec.ClaimRef; ref != nil {
-				s.waiters.wake(claimWaiter(ref.Namespace, ref.Name))
-			}
-		}
-	}
-}
-
-func claimWaiter(namespace, name string) string { return "claim " + namespace + "/" + name }
-
-func nodeWaiter(name string) string { return "node " + name }
-
-func podWaiter(uid types.UID) string { return "pod " + string(uid) }
-
-// wake wakes the pods that wait for an object before they can be bound.
-func (s *Scheduler) wake(key string) {
-	if s.storage != nil {
-		s.storage.waiters.wake(key)
-	}
-}
-
-// waiters wakes pods that wait for objects before they can be bound.
-type waiters struct {
-	mu    sync.Mutex
-	byKey map[string]map[chan struct{}]struct{}
-}
-
-// register returns a channel that receives when one of the keys is woken, until stop is called. Several wakes may become one.
-func (w *waiters) register(keys []string) (woken <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.byKey == nil {
-		w.byKey = map[string]map[chan struct{}]struct{}{}
-	}
-	for _, key := range keys {
-		if w.byKey[key] == nil {
-			w.byKey[key] = map[chan struct{}]struct{}{}
-		}
-		w.byKey[key][ch] = struct{}{}
-	}
-	return ch, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, key := range keys {
-			if delete(w.byKey[key], ch); len(w.byKey[key]) == 0 {
-				delete(w.byKey, key)
-			}
-		}
-	}
-}
-
-func (w *waiters) wake(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for ch := range w.byKey[key] {
-		select {
-		case ch <- struct{}{}:
-		default:
+// volumeChanged drops what was assumed of an object that was observed anew, and wakes the pods that wait for it.
+func (s *Scheduler) volumeChanged(obj any) {
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		s.storage.claims.expire(o.Namespace + "/" + o.Name)
+		s.waiters.wake(claimWaiter(o.Namespace, o.Name))
+	case *corev1.PersistentVolume:
+		s.storage.volumes.expire(o.Name)
+		if ref := o.Spec.ClaimRef; ref != nil {
+			s.waiters.wake(claimWaiter(ref.Namespace, ref.Name))
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -59,6 +61,23 @@ func checkVolumeBindingArgs(args *schedv1.VolumeBindingArgs, path *field.Path) e
 		errs = append(errs, field.Invalid(path.Child("bindTimeoutSeconds"), *args.BindTimeoutSeconds, "invalid BindTimeoutSeconds, should not be a negative value"))
 	}
 	return append(errs, checkShape(args.Shape, path.Child("shape"))...).ToAggregate()
+}
+
+func checkDynamicResourcesArgs(args *schedv1.DynamicResourcesArgs, path *field.Path) error {
+	if args.FilterTimeout == nil {
+		args.FilterTimeout = &metav1.Duration{Duration: schedv1.DynamicResourcesFilterTimeoutDefault}
+	}
+	if args.BindingTimeout == nil {
+		args.BindingTimeout = &metav1.Duration{Duration: schedv1.DynamicResourcesBindingTimeoutDefault}
+	}
+	var errs field.ErrorList
+	if args.FilterTimeout.Duration < 0 {
+		errs = append(errs, field.Invalid(path.Child("filterTimeout"), args.FilterTimeout, "must be zero or positive"))
+	}
+	if args.BindingTimeout.Duration < time.Second {
+		errs = append(errs, field.Invalid(path.Child("bindingTimeout"), args.BindingTimeout, "must be at least 1 second"))
+	}
+	return errs.ToAggregate()
 }
 
 func checkInterPodAffinityArgs(args *schedv1.InterPodAffinityArgs, path *field.Path) error {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
 // Kind is the kind of object whose change may make an unschedulable pod schedulable.
@@ -23,12 +24,15 @@ const (
 	CSIDriverKind
 	CapacityKind   // CSIStorageCapacities
 	AttachmentKind // VolumeAttachments
+	ResourceClaimKind
+	DeviceClassKind
+	ResourceSliceKind // also when a DeviceTaintRule changes their devices
 
 	Kinds // the number of kinds
 )
 
 var kindNames = [Kinds]string{"AssignedPod", "UnscheduledPod", "TargetPod", "Node", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode",
-	"CSIDriver", "CSIStorageCapacity", "VolumeAttachment"}
+	"CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "ResourceClaim", "DeviceClass", "ResourceSlice"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -49,15 +53,17 @@ const (
 	UpdatePodScaleUp
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
+	UpdatePodGeneratedResourceClaim
 	UpdateOther // something else changed, which no plugin reads
 	Update      // an object that is neither a pod nor a node changed
 
-	updatesOfPods = UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp | UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdateOther
+	updatesOfPods = UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp | UpdatePodToleration | UpdatePodSchedulingGatesEliminated |
+		UpdatePodGeneratedResourceClaim | UpdateOther
 )
 
 var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition",
 	"UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",
-	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "Update", "Update"}
+	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "UpdatePodGeneratedResourceClaim", "Update", "Update"}
 
 // String returns the name of the first action of the set, as in upstream's metrics and logs.
 func (a Action) String() string {
@@ -75,7 +81,8 @@ type Event struct {
 	Action           Action // one or more update bits, or Add, or Delete
 	OldPod, NewPod   *Pod
 	OldNode, NewNode *corev1.Node
-	Old, New         any // objects of other kinds
+	Old, New         any     // objects of other kinds
+	Devices          Devices // what hints may look up
 }
 
 // updated returns the objects of an event about neither a pod nor a node.
@@ -148,6 +155,9 @@ func PodUpdate(old, new *Pod) Action {
 	// Tolerations can be added, never changed or removed.
 	if len(old.Spec.Tolerations) != len(new.Spec.Tolerations) {
 		a |= UpdatePodToleration
+	}
+	if !resourceclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, new.Status.ResourceClaimStatuses) {
+		a |= UpdatePodGeneratedResourceClaim
 	}
 	if a == 0 {
 		a = UpdateOther

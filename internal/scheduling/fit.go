@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
 )
 
 // fit refuses nodes that do not have enough left of what the pod requests, and scores by how much is used (see resourcescore.go).
@@ -68,6 +70,14 @@ func (*fit) EventsToRegister() []EventWithHint {
 			return e.NewPod.Spec.NodeName != "" && anyGrew(&pod.Requests, &e.NewPod.Requests, &e.OldPod.Requests)
 		}},
 		{TargetPod, UpdatePodScaleDown, nil},
+		{DeviceClassKind, Add | Update, func(pod *Pod, e Event) bool {
+			old, new := updated[*resourcev1.DeviceClass](e)
+			if old == nil && pod.Requests.Scalar(corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+new.Name)) > 0 {
+				return true
+			}
+			name := ptr.Deref(new.Spec.ExtendedResourceName, "")
+			return (old == nil || ptr.Deref(old.Spec.ExtendedResourceName, "") != name) && name != "" && pod.Requests.Scalar(corev1.ResourceName(name)) > 0
+		}},
 	}
 }
 
@@ -75,11 +85,20 @@ func (*fit) EventsToRegister() []EventWithHint {
 func nodeMayFit(pod *Pod, e Event) bool {
 	now := NewResources(e.NewNode.Status.Allocatable)
 	empty := Node{Allocatable: now}
-	if (&fitCheck{plugin: &fit{}, requests: &pod.Requests, hasRequests: pod.Requests.any()}).Filter(&empty) != nil {
+	check := &fitCheck{plugin: &fit{}, requests: &pod.Requests, hasRequests: pod.Requests.any()}
+	if e.Devices != nil {
+		check.byDevices = deviceClassesOf(pod, e.Devices)
+	}
+	if check.Filter(&empty) != nil {
 		return false
 	}
 	if e.OldNode == nil {
 		return true
+	}
+	for name := range check.byDevices {
+		if now.Scalar(name) == 0 {
+			return true
+		}
 	}
 	before := NewResources(e.OldNode.Status.Allocatable)
 	return now.AllowedPods > before.AllowedPods || anyGrew(&pod.Requests, &before, &now)
@@ -94,8 +113,12 @@ func anyGrew(asked, before, now *Resources) bool {
 	return slices.ContainsFunc(asked.Scalars, func(s Scalar) bool { return s.Amount > 0 && now.Scalar(s.Name) > before.Scalar(s.Name) })
 }
 
-func (p *fit) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
-	return PreFilterResult{Check: &fitCheck{plugin: p, requests: &pod.Requests, hasRequests: pod.Requests.any()}}
+func (p *fit) PreFilter(pod *Pod, s *Snapshot) PreFilterResult {
+	check := &fitCheck{plugin: p, requests: &pod.Requests, hasRequests: pod.Requests.any()}
+	if len(pod.Requests.Scalars) > 0 {
+		check.byDevices = deviceClassesOf(pod, s.devices)
+	}
+	return PreFilterResult{Check: check, Uncached: check.byDevices != nil}
 }
 
 // any reports whether any resource is requested.
@@ -107,6 +130,8 @@ type fitCheck struct {
 	plugin      *fit
 	requests    *Resources
 	hasRequests bool
+	// byDevices holds the extended resources that DynamicResources allocates on nodes that have none from a device plugin.
+	byDevices map[corev1.ResourceName]*resourcev1.DeviceClass
 }
 
 func (c *fitCheck) Filter(n *Node) *Status {
@@ -146,6 +171,9 @@ func (c *fitCheck) filterScalars(n *Node, short shortage) *Status {
 			continue
 		}
 		allocatable := n.Allocatable.Scalar(s.Name)
+		if allocatable == 0 && c.byDevices[s.Name] != nil {
+			continue
+		}
 		if s.Amount <= 0 || s.Amount <= allocatable-n.Requested.Scalar(s.Name) {
 			continue
 		}

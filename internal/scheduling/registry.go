@@ -23,6 +23,7 @@ const (
 	NodeVolumeLimits                = "NodeVolumeLimits"
 	VolumeBinding                   = "VolumeBinding"
 	VolumeZone                      = "VolumeZone"
+	DynamicResources                = "DynamicResources"
 	DefaultPreemption               = "DefaultPreemption" // implemented by package scheduler
 	DefaultBinder                   = "DefaultBinder"     // implemented by package scheduler
 )
@@ -31,7 +32,7 @@ const (
 var defaultPlugins = []weighted{
 	{SchedulingGates, 0}, {PrioritySort, 0}, {NodeName, 0}, {NodeUnschedulable, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0},
 	{NodeResourcesFit, 1}, {VolumeRestrictions, 0}, {NodeVolumeLimits, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2},
-	{InterPodAffinity, 2}, {"DynamicResources", 2}, {DefaultPreemption, 0}, {NodeResourcesBalancedAllocation, 1}, {ImageLocality, 1},
+	{InterPodAffinity, 2}, {DynamicResources, 2}, {DefaultPreemption, 0}, {NodeResourcesBalancedAllocation, 1}, {ImageLocality, 1},
 	{DefaultBinder, 0}, {NodeDeclaredFeatures, 0},
 }
 
@@ -40,11 +41,10 @@ type weighted struct {
 	weight int32
 }
 
-// elsewhere holds plugins of kube-scheduler that configurations may name and that are not in this package: devices come with that part of skiff, the
-// rest is behind feature gates that are off.
+// elsewhere holds plugins of kube-scheduler that configurations may name and that are not in this package: package scheduler has them, or they are behind
+// feature gates that are off.
 var elsewhere = map[string]bool{
-	"DynamicResources": true,
-	"GangScheduling":   true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
+	"GangScheduling": true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
 	DefaultPreemption: true, DefaultBinder: true,
 }
 
@@ -75,6 +75,8 @@ func (b *builder) newPlugin(name string) (Plugin, error) {
 		return newVolumeZone(), nil
 	case VolumeBinding:
 		return withArgs(b, name, checkVolumeBindingArgs, func(a *schedv1.VolumeBindingArgs) (*volumeBinding, error) { return newVolumeBinding(a), nil })
+	case DynamicResources:
+		return withArgs(b, name, checkDynamicResourcesArgs, func(a *schedv1.DynamicResourcesArgs) (*dynamicResources, error) { return newDynamicResources(a), nil })
 	case NodeAffinity:
 		return withArgs(b, name, checkNodeAffinityArgs, newNodeAffinity)
 	case NodeResourcesFit:

@@ -117,6 +117,13 @@ type Reservation interface {
 	Plugin() string
 }
 
+// Releaser is a Check of a plugin that can release something which nobody uses, when the pod fits on no node: preemption comes after that.
+type Releaser interface {
+	Check
+	// Release returns what to release; nil if nothing.
+	Release(nodes []*Node) *ClaimRelease
+}
+
 // ScorePlugin decides which of the feasible nodes is best.
 type ScorePlugin interface {
 	Plugin

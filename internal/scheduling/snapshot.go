@@ -19,6 +19,7 @@ type Snapshot struct {
 	namespaces map[string]labels.Set
 	workloads  Workloads
 	storage    Storage
+	devices    Devices
 	sums       sums
 	home       *shared
 	serial     uint64 // no two snapshots with different nodes have the same
@@ -44,7 +45,7 @@ type Workloads interface {
 
 // NewSnapshot returns an empty cluster. workloads may be nil: then no pod is spread by default.
 func NewSnapshot(workloads Workloads) *Snapshot {
-	return &Snapshot{position: map[string]int32{}, workloads: workloads, storage: noStorage{}, home: newShared()}
+	return &Snapshot{position: map[string]int32{}, workloads: workloads, storage: noStorage{}, devices: noDevices{}, home: newShared()}
 }
 
 // Nodes returns all nodes, in the order in which they should be tried. The slice must not be changed.

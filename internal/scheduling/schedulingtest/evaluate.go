@@ -28,8 +28,9 @@ func Evaluate(s *State) (*Record, error) {
 	return e.Record, nil
 }
 
-// notRecorded holds the plugins that are not compared: the states have no volumes.
-var notRecorded = map[string]bool{scheduling.VolumeBinding: true, scheduling.VolumeZone: true, scheduling.VolumeRestrictions: true, scheduling.NodeVolumeLimits: true}
+// notRecorded holds the plugins that are not compared: the states have neither volumes nor devices.
+var notRecorded = map[string]bool{scheduling.VolumeBinding: true, scheduling.VolumeZone: true, scheduling.VolumeRestrictions: true, scheduling.NodeVolumeLimits: true,
+	scheduling.DynamicResources: true}
 
 type evaluation struct {
 	*State

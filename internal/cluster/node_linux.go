@@ -268,10 +268,13 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	for _, uid := range podUIDs {
 		failed = errors.Join(failed, volumes.TearDown(ctx, uid))
 	}
-	failed = errors.Join(failed, csi.Clean(ctx, p.kubelet), disk.Clean(p.volumes))
+	failed = errors.Join(failed, csi.Clean(ctx, p.kubelet), DetachVolumes(dataDir))
 	removeCgroups(p.cgroup)
 	return failed
 }
+
+// DetachVolumes unmounts and detaches the local volumes of a node that does not run.
+func DetachVolumes(dataDir string) error { return disk.Clean(pathsOf(dataDir).volumes) }
 
 // removeCgroups removes a cgroup in which nothing is left, and its parents if nothing else is in them.
 func removeCgroups(group string) {

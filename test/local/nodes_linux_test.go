@@ -63,6 +63,8 @@ func TestNodes(t *testing.T) {
 			}
 		}
 	})
+	var volumes []string
+	t.Run("local volumes", func(t *testing.T) { volumes = c.localVolumes(t) })
 	t.Run("stop and up", func(t *testing.T) {
 		c.skiff(t, "stop")
 		for name, s := range c.states(t) {
@@ -111,6 +113,9 @@ func TestNodes(t *testing.T) {
 	c.skiff(t, "down", "--purge")
 	if entries, err := os.ReadDir(c.dir); err == nil {
 		t.Errorf("skiff down --purge leaves %v", entries)
+	}
+	if left := attached(volumes); len(left) > 0 {
+		t.Errorf("skiff down --purge leaves loop devices of %v", left)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/cluster"
 )
 
 // machine is a node whose first process runs.
@@ -125,7 +127,7 @@ func (l *Layout) end(ctx context.Context, n Node) (ran bool, err error) {
 	if err != nil {
 		return m != nil, err
 	}
-	return m != nil, g.remove(ctx)
+	return m != nil, errors.Join(g.remove(ctx), cluster.DetachVolumes(l.data(n)))
 }
 
 // newUUID returns a random UUID.

@@ -3,24 +3,22 @@ package disk
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
 // Clean unmounts and detaches all volumes of a directory. Their images stay. Nobody may use them any more: what is still in use is detached when its last user ends.
 func Clean(dir string) error {
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil // there were never volumes
+	images, err := filesIn(dir, imageSuffix)
+	failed := []error{err}
+	for _, image := range images {
+		dev, err := attached(image)
+		failed = append(failed, err)
+		if dev != nil {
+			failed = append(failed, unmountDevice(dev), dev.detach(), dev.Close())
+		}
 	}
-	inDir := func(backing string) bool { return filepath.Dir(backing) == dir }
-	var failed []error
-	err = eachDevice(inDir, func(dev *device, _ *unix.LoopInfo64) (more bool, err error) {
-		failed = append(failed, unmountDevice(dev), dev.detach(), dev.Close())
-		return true, nil
-	})
-	if err := errors.Join(append(failed, err)...); err != nil {
+	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("failed to detach the volumes of %s: %w", dir, err)
 	}
 	return nil

@@ -23,14 +23,9 @@ const Name = localvolume.Driver
 type Options struct {
 	Dir      string // the directory of the images
 	NodeName string
-	// Reserve is the share of the disk that volumes leave free, in percent; DefaultReserve if zero.
-	Reserve int
-	Version string
-	Log     *slog.Logger
+	Version  string
+	Log      *slog.Logger
 }
-
-// DefaultReserve is more than the 10 % at which the kubelet begins to evict pods: full volumes are no reason to evict anybody.
-const DefaultReserve = 12
 
 // Driver implements CSI's identity, controller and node services.
 type Driver struct {
@@ -48,22 +43,36 @@ type Driver struct {
 
 // New returns the driver, and removes images that an earlier process did not finish.
 func New(opts Options) (*Driver, error) {
-	if opts.Reserve == 0 {
-		opts.Reserve = DefaultReserve
-	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	parts, _ := filepath.Glob(filepath.Join(opts.Dir, "*"+partSuffix)) // the pattern is well formed
+	parts, err := filesIn(opts.Dir, partSuffix)
+	if err != nil {
+		return nil, err
+	}
 	for _, part := range parts {
 		if err := os.Remove(part); err != nil {
 			return nil, err
 		}
 	}
 	return &Driver{opts: opts, locks: map[string]chan struct{}{}}, nil
+}
+
+// filesIn returns the paths of the files of a directory whose names end so; none if there is no directory.
+func filesIn(dir, suffix string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // GetPluginInfo implements csi.IdentityServer.

@@ -37,21 +37,27 @@ func roundUp(required int64, fsType string) int64 {
 	return (required + granularity - 1) / granularity * granularity
 }
 
-// room returns how many bytes of the disk volumes may still take.
-func (d *Driver) room() (int64, error) {
+// What volumes leave free of the disk: more than the kubelet begins to evict pods at (5 %, at most 2 GiB), and on a large disk than it removes unused images at (10 GiB).
+const (
+	reservePercent = 12
+	reserveMost    = 16 << 30
+)
+
+// room returns how many bytes of the disk volumes may still take, and how many they leave.
+func (d *Driver) room() (room, reserve int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.opts.Dir, &s); err != nil {
-		return 0, internal("failed to measure the disk of %s: %w", d.opts.Dir, err)
+		return 0, 0, internal("failed to measure the disk of %s: %w", d.opts.Dir, err)
 	}
-	reserve := int64(s.Blocks) / 100 * int64(d.opts.Reserve) * s.Frsize
-	return max(int64(s.Bavail)*s.Frsize-reserve, 0), nil
+	reserve = min(int64(s.Blocks)/100*reservePercent*s.Frsize, reserveMost)
+	return max(int64(s.Bavail)*s.Frsize-reserve, 0), reserve, nil
 }
 
 // grow gives an open image a size, whose space is allocated now unless it is thin. What was in it stays, what is new reads as zeros.
 func (d *Driver) grow(f *os.File, size int64, thin bool) error {
 	d.allocating.Lock()
 	defer d.allocating.Unlock()
-	room, err := d.room()
+	room, reserve, err := d.room()
 	if err != nil {
 		return err
 	}
@@ -64,8 +70,8 @@ func (d *Driver) grow(f *os.File, size int64, thin bool) error {
 		needed = min(needed, granularity)
 	}
 	if needed > room {
-		return status.Errorf(codes.ResourceExhausted, "node %s has not enough disk space: the volume needs %s more, and %s are free beside the %d %% of the disk that are kept in reserve",
-			d.opts.NodeName, bytes(needed), bytes(room), d.opts.Reserve)
+		return status.Errorf(codes.ResourceExhausted, "node %s has not enough disk space: the volume needs %s more, and %s are free beside the %s that are kept in reserve",
+			d.opts.NodeName, bytes(needed), bytes(room), bytes(reserve))
 	}
 	if thin {
 		err = unix.Ftruncate(int(f.Fd()), size)

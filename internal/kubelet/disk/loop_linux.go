@@ -19,8 +19,12 @@ type device struct {
 	flags  uint32
 }
 
-// loopMajor is the major number of loop devices.
-const loopMajor = 7
+// The numbers that Linux has for loop devices.
+const (
+	loopMajor        = 7
+	miscMajor        = 10
+	loopControlMinor = 237
+)
 
 func (d *device) rdev() uint64 { return unix.Mkdev(loopMajor, uint32(d.number)) }
 
@@ -35,7 +39,7 @@ func attach(image string, automatic bool) (*device, error) {
 		return nil, err
 	}
 	defer backing.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	control, err := openDevice("/dev/loop-control", unix.S_IFCHR, unix.Mkdev(miscMajor, loopControlMinor))
 	if err != nil {
 		return nil, fmt.Errorf("this node has no loop devices (the kernel module loop): %w", err)
 	}
@@ -66,14 +70,17 @@ func attach(image string, automatic bool) (*device, error) {
 	return nil, fmt.Errorf("failed to attach %s: all free loop devices were taken by others", image)
 }
 
-// openLoop opens a loop device, whose node is made where nobody else makes it.
 func openLoop(number int) (*os.File, error) {
-	path := "/dev/loop" + strconv.Itoa(number)
+	return openDevice("/dev/loop"+strconv.Itoa(number), unix.S_IFBLK, unix.Mkdev(loopMajor, uint32(number)))
+}
+
+// openDevice opens a device, whose file is made where nobody else makes it: /dev of a container has few.
+func openDevice(path string, kind uint32, number uint64) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := unix.Mknod(path, kind|0o600, int(number)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("failed to make %s: %w", path, err)
 	}
 	return os.OpenFile(path, os.O_RDWR, 0)

@@ -52,7 +52,7 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, rq *csi.ValidateV
 
 // GetCapacity implements csi.ControllerServer.
 func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	room, err := d.room()
+	room, _, err := d.room()
 	return &csi.GetCapacityResponse{AvailableCapacity: room}, err
 }
 

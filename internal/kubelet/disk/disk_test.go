@@ -245,6 +245,21 @@ func TestExpand(t *testing.T) {
 	n.remove("v")
 }
 
+// A volume for one pod is not published for two.
+func TestOnePod(t *testing.T) {
+	n := newNode(t)
+	c := mount("")
+	c.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	n.create("v", 20*mib, c)
+	for range 2 {
+		n.publish("v", c, false)
+	}
+	_, err := n.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: n.staging("v"), TargetPath: n.target("w"), VolumeCapability: c})
+	want(t, err, codes.FailedPrecondition, "volume v is for one pod, and is mounted at "+n.target("v"))
+	n.unpublish("v")
+	n.remove("v")
+}
+
 func TestBlock(t *testing.T) {
 	n := newNode(t)
 	n.create("b", 10*mib, block())

@@ -64,10 +64,32 @@ func (d *Driver) NodePublishVolume(ctx context.Context, rq *csi.NodePublishVolum
 	case there != 0:
 		return nil, status.Errorf(codes.FailedPrecondition, "something else is mounted at %s", target)
 	}
+	if rq.GetVolumeCapability().GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		if err := notElsewhere(dev, id, staging); err != nil {
+			return nil, err
+		}
+	}
 	if err := bind(source, target, block, rq.GetReadonly()); err != nil {
 		return nil, internal("failed to publish volume %s at %s: %w", id, target, err)
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// notElsewhere returns an error if a file system is mounted at any path but where it is staged. What has a block volume cannot be told here; the kubelet looks after that.
+func notElsewhere(dev *device, id, staging string) error {
+	points, err := mountPoints(dev.rdev())
+	if err != nil {
+		return internal("failed to find out where volume %s is mounted: %w", id, err)
+	}
+	if staging, err = filepath.EvalSymlinks(staging); err != nil && !os.IsNotExist(err) {
+		return internal("failed to find out where volume %s is staged: %w", id, err)
+	}
+	for _, point := range points {
+		if point != staging {
+			return status.Errorf(codes.FailedPrecondition, "volume %s is for one pod, and is mounted at %s", id, point)
+		}
+	}
+	return nil
 }
 
 // bind binds a directory to a directory, or a device to a file.

@@ -35,6 +35,9 @@ func (w *worker) admit(pod *corev1.Pod, runtime *cri.Pod) bool {
 	}
 	rejected := k.reject(pod, k.node.Node(), k.admittedPods(pod))
 	if rejected == nil {
+		rejected = k.allocateDevices(pod)
+	}
+	if rejected == nil {
 		w.setAdmitted(true)
 		return true
 	}

@@ -43,6 +43,10 @@ func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starti
 	if err != nil {
 		return nil, err
 	}
+	extra, err := k.pluginDevices(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
 	security, err := k.linuxSecurity(pod, c, img)
 	if err != nil {
 		return nil, err
@@ -55,14 +59,16 @@ func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starti
 	}
 	command, args := environment.Command(c, env)
 	resources := k.linuxResources(pod, c)
-	return &runtimeapi.ContainerConfig{
+	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: img.Ref, UserSpecifiedImage: c.Image},
 		Command:  command, Args: args, WorkingDir: c.WorkingDir, Envs: env, Mounts: mounts, Devices: devices,
 		Labels: cri.ContainerLabels(pod, c.Name), Annotations: cri.ContainerAnnotations(pod, c, restarts, resources),
 		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: resources, SecurityContext: security},
-	}, nil
+	}
+	extra.addTo(config)
+	return config, nil
 }
 
 // mounts returns the mounts of a container: volumes, the hosts file, and the termination message file.

@@ -87,6 +87,10 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return err
 	}
+	if err := w.k.dra.Prepare(ctx, pod); err != nil {
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", err)
+		return err
+	}
 	sandboxID, podIPs := p.In, runtime.IPs()
 	if p.Sandbox != nil {
 		if sandboxID, podIPs, err = w.runSandbox(ctx, pod, runtime, config); err != nil {

@@ -28,6 +28,8 @@ import (
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/csi"
+	"skiff/internal/kubelet/devices"
+	"skiff/internal/kubelet/dra"
 	"skiff/internal/kubelet/environment"
 	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/housekeeping"
@@ -123,6 +125,8 @@ type Kubelet struct {
 	probes        *probe.Manager
 	objects       *Objects
 	csi           *csi.Plugin
+	devices       *devices.Manager
+	dra           *dra.Manager
 	logs          *podlogs.Manager
 	ports         hostPorts
 	housekeeping  *housekeeping.Manager
@@ -165,7 +169,7 @@ func New(o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to read what this machine has: %w", err)
 	}
-	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{client: o.Client}, metrics: newMetrics(),
+	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{nodeName: o.NodeName, client: o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.informers = o.Client.Informers(client.InformerOptions{})
 	k.objects.csiDrivers = k.informers.Storage().V1().CSIDrivers().Lister()
@@ -175,11 +179,17 @@ func New(o Options) (*Kubelet, error) {
 		InUseChanged: func() { k.node.ReportNow() }, Event: func(about runtime.Object, kind, reason, message string) {
 			k.recorder.Event(about, kind, reason, message)
 		}, Log: o.Log}, o.CSIDrivers)
+	if k.devices, err = devices.New(devices.Options{Dir: filepath.Join(o.RootDir, "device-plugins"), Changed: func() { k.node.ReportNow() }, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	if k.dra, err = dra.New(dra.Options{Root: o.RootDir, Source: k.objects, Log: o.Log}); err != nil {
+		return nil, err
+	}
 	k.ports.restored = make(chan struct{})
 	k.logs = podlogs.New(podlogs.Options{Runtime: o.Runtime, Dir: o.LogDir, LinksDir: o.ContainerLogDir, Log: o.Log})
 	k.runtime.imageLister = o.Runtime
 	k.node = nodestatus.New(nodestatus.Options{Client: o.Client, NodeName: o.NodeName, NodeIPs: o.NodeIPs, Labels: o.Labels, Taints: o.Taints, Port: o.Port,
-		Machine: m, Runtime: &k.runtime, VolumesInUse: k.csi.VolumesInUse, Log: o.Log})
+		Machine: m, Runtime: &k.runtime, VolumesInUse: k.csi.VolumesInUse, Devices: k.devices.Resources, Log: o.Log})
 	k.measure = k.signals
 	if err := k.setDefaults(); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/kubelet/csi"
+	"skiff/internal/kubelet/dra"
 	"skiff/internal/kubelet/podcertificate"
 	"skiff/internal/kubelet/volume"
 )
@@ -26,6 +28,7 @@ var everything = labels.Everything()
 // Objects reads the objects that pods of this node refer to. The node authorizer lets a node get only those, one by one.
 type Objects struct {
 	client       *client.Client
+	nodeName     string
 	csiDrivers   storagelisters.CSIDriverLister
 	certificates *podcertificate.Manager
 }
@@ -33,6 +36,7 @@ type Objects struct {
 var (
 	_ volume.Source = (*Objects)(nil)
 	_ csi.Source    = (*Objects)(nil)
+	_ dra.Source    = (*Objects)(nil)
 )
 
 // ConfigMap reads a ConfigMap.
@@ -92,6 +96,17 @@ func (o *Objects) Claim(ctx context.Context, namespace, name string) (*corev1.Pe
 // PersistentVolume reads a PersistentVolume.
 func (o *Objects) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return o.client.Kubernetes().CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// ResourceClaim reads a ResourceClaim.
+func (o *Objects) ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
+	return o.client.Kubernetes().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// DeleteResourceSlices deletes what a DRA driver has published for this node.
+func (o *Objects) DeleteResourceSlices(ctx context.Context, driver string) error {
+	selector := fields.Set{resourcev1.ResourceSliceSelectorNodeName: o.nodeName, resourcev1.ResourceSliceSelectorDriver: driver}.AsSelector().String()
+	return o.client.Kubernetes().ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: selector})
 }
 
 // CSIDriver returns what the API says of a CSI driver.

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -50,4 +52,37 @@ func TestCSIDriverInProcess(t *testing.T) {
 	if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != node.UID {
 		t.Errorf("the CSINode is owned by %v", got.OwnerReferences)
 	}
+}
+
+// The resources of device plugins are in the node's status.
+func TestDeviceResources(t *testing.T) {
+	w := newFixture(t)
+	w.stop()
+	dir := filepath.Join(w.dir, "kubelet", "device-plugins")
+	if err := os.WriteFile(filepath.Join(dir, "kubelet_internal_checkpoint"), []byte(`{"Resources":["test/gpu"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.eventually(func() string {
+		node, err := w.client.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if amount, ok := node.Status.Capacity["test/gpu"]; !ok || !amount.IsZero() {
+			return "the node does not say that the device plugin it had is gone"
+		}
+		return ""
+	})
+	gone := w.create("web", "{containers: [{name: a, image: nginx, resources: {limits: {test/gpu: 1}}}]}")
+	w.eventually(func() string {
+		pod, err := w.client.CoreV1().Pods("default").Get(t.Context(), gone.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		want := "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices test/gpu, which is unexpected"
+		if pod.Status.Reason != "UnexpectedAdmissionError" || pod.Status.Message != want {
+			return "the pod is not rejected: " + pod.Status.Reason + " " + pod.Status.Message
+		}
+		return ""
+	})
 }

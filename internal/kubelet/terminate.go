@@ -140,9 +140,9 @@ func (w *worker) reported(pod *corev1.Pod) *corev1.PodStatus {
 	return &pod.Status
 }
 
-// cleanUp removes the host ports, volumes and cgroup of a pod that has terminated.
+// cleanUp removes the host ports, volumes, devices and cgroup of a pod that has terminated.
 func (w *worker) cleanUp(ctx context.Context) error {
-	return errors.Join(w.removePorts(), w.k.options.Volumes.TearDown(ctx, w.uid), w.k.options.Cgroups.Remove(w.uid))
+	return errors.Join(w.removePorts(), w.k.options.Volumes.TearDown(ctx, w.uid), w.k.dra.Unprepare(ctx, w.uid), w.k.devices.Release(w.uid), w.k.options.Cgroups.Remove(w.uid))
 }
 
 // remove removes what is left of a pod: its sandboxes and containers in the runtime, its logs, its directory.

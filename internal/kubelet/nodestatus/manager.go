@@ -31,6 +31,8 @@ type Options struct {
 	Port     int32          // the port of the kubelet's server
 	Machine  *machine.Machine
 	Runtime  Runtime
+	// Devices returns the resources of device plugins: what the node has and what pods may have of it. None if nil.
+	Devices func() (capacity, allocatable corev1.ResourceList)
 	// VolumesInUse returns the volumes that no controller may detach; none if nil.
 	VolumesInUse func() []corev1.UniqueVolumeName
 	Log          *slog.Logger
@@ -169,7 +171,8 @@ func (m *Manager) Node() *corev1.Node {
 		node = m.initialNode()
 	}
 	n := *node
-	n.Status.Allocatable = withExtended(m.options.Machine.Allocatable, node.Status.Allocatable)
+	_, allocatable := m.resources()
+	n.Status.Allocatable = withExtended(allocatable, node.Status.Allocatable)
 	return &n
 }
 

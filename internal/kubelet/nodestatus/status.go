@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,8 @@ import (
 // status computes the status of the node. What others set in it stays: conditions and extended resources.
 func (m *Manager) status(ctx context.Context, node *corev1.Node) *corev1.NodeStatus {
 	s := node.Status.DeepCopy()
-	s.Capacity, s.Allocatable = withExtended(m.options.Machine.Capacity, s.Capacity), withExtended(m.options.Machine.Allocatable, s.Allocatable)
+	capacity, allocatable := m.resources()
+	s.Capacity, s.Allocatable = withExtended(capacity, s.Capacity), withExtended(allocatable, s.Allocatable)
 	s.Addresses = m.addresses()
 	s.DaemonEndpoints.KubeletEndpoint.Port = m.options.Port
 	s.NodeInfo = m.options.Machine.Info
@@ -30,6 +32,22 @@ func (m *Manager) status(ctx context.Context, node *corev1.Node) *corev1.NodeSta
 	m.setHandlers(s)
 	m.setConditions(s)
 	return s
+}
+
+// resources returns what the machine has, with the devices of plugins.
+func (m *Manager) resources() (capacity, allocatable corev1.ResourceList) {
+	capacity, allocatable = m.options.Machine.Capacity, m.options.Machine.Allocatable
+	if m.options.Devices == nil {
+		return capacity, allocatable
+	}
+	all, healthy := m.options.Devices()
+	if len(all) == 0 {
+		return capacity, allocatable
+	}
+	capacity, allocatable = capacity.DeepCopy(), allocatable.DeepCopy()
+	maps.Copy(capacity, all)
+	maps.Copy(allocatable, healthy)
+	return capacity, allocatable
 }
 
 // withExtended returns the machine's resources, with the extended resources that somebody else has added to the node's.

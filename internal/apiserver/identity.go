@@ -3,6 +3,8 @@ package apiserver
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authn/clientcert"
@@ -73,6 +75,14 @@ func (s *Server) newAuthorizer(roles **rbac.Authorizer) (authz.Authorizer, error
 
 // ClientCAs returns the certificate authorities of client certificates.
 func (s *Server) ClientCAs() []clientcert.CAs { return s.identity.authentication.ClientCAs }
+
+// LegacyTokens returns what makes the tokens for Secrets of type kubernetes.io/service-account-token, nil without a key to sign them.
+func (s *Server) LegacyTokens() func(*corev1.ServiceAccount, *corev1.Secret) (string, error) {
+	if issuer := s.identity.authentication.Issuer; issuer != nil {
+		return issuer.LegacyToken
+	}
+	return nil
+}
 
 // reconcileRoles creates or completes the default roles and bindings. It retries until that is done or the server stops, and then starts role
 // aggregation.

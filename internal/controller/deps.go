@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 
 	"skiff/internal/client"
@@ -42,6 +43,9 @@ type Config struct {
 
 	RootCA    []byte // --root-ca-file: the certificate authority that pods trust
 	MinResync Seconds
+
+	// LegacyToken makes the token for a Secret of type kubernetes.io/service-account-token; without it no such tokens are made.
+	LegacyToken func(*corev1.ServiceAccount, *corev1.Secret) (string, error)
 
 	ClusterDNS        string // address of the DNS Service; empty: no loop manages that Service
 	ClusterDNSPort    int    // port that name servers listen on on their nodes: 10053

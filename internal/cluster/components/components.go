@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
@@ -31,6 +32,11 @@ func Controllers(server client.Source, chosen []string, config controller.Config
 	c, err := client.ForServer(server, client.Identity{Component: "kube-controller-manager", User: "system:kube-controller-manager"})
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := server.(interface {
+		LegacyTokens() func(*corev1.ServiceAccount, *corev1.Secret) (string, error)
+	}); ok && config.LegacyToken == nil {
+		config.LegacyToken = s.LegacyTokens()
 	}
 	metrics := controller.NewMetrics()
 	deps := controller.Deps{Informers: c.Informers(client.InformerOptions{Resync: Resync}), Client: c, Log: log, Config: config, Metrics: metrics}

@@ -35,6 +35,7 @@ import (
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/legacytoken"
 	"skiff/internal/controller/serviceaccount/rootca"
+	"skiff/internal/controller/serviceaccount/tokens"
 	"skiff/internal/controller/servicecidr"
 	"skiff/internal/controller/statefulset"
 	"skiff/internal/controller/storageversionmigrator"
@@ -91,6 +92,7 @@ var loops = []loop{
 	{"service-cidr-controller", servicecidr.New},
 	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
+	{"serviceaccount-token-controller", tokens.New},
 	{"statefulset-controller", statefulset.New},
 	{"storage-version-migrator-controller", storageversionmigrator.New},
 	{"taint-eviction-controller", tainteviction.New},

@@ -81,6 +81,7 @@ var queues = map[string]string{
 	"service-cidr-controller":                        "ipaddresses",
 	"service-lb-controller":                          "service",
 	"serviceaccount-controller":                      "serviceaccount",
+	"serviceaccount-token-controller":                "serviceaccount_tokens_service",
 	"statefulset-controller":                         "statefulset",
 	"taint-eviction-controller":                      "noexec_taint_pod",
 	"ttl-after-finished-controller":                  "ttl_jobs_to_delete",

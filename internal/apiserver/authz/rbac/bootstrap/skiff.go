@@ -33,6 +33,7 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 		named(skiffPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
 		bind(servingApprover, account("kubelet-serving-approving-controller")),
 		bind(nodeKeys, account("certificate-controller")),
+		bind(accountTokens, account("serviceaccount-token-controller")),
 		bind(tunnels, account("skiff-tunnels")),
 		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joiningNodes))),
 		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joiningNodes))),
@@ -45,13 +46,14 @@ const (
 	servingApprover = skiffPrefix + "kubelet-serving-approving-controller"
 	publisher       = skiffPrefix + "cluster-info-controller"
 	nodeKeys        = skiffPrefix + "node-client-keys"
+	accountTokens   = skiffPrefix + "serviceaccount-token-controller"
 	tokenUses       = skiffPrefix + "token-uses"
 	tunnels         = skiffPrefix + "tunnels"
 	clusterInfo     = joinPrefix + "bootstrap-signer-clusterinfo"
 )
 
 // skiffClusterRoles returns the roles of the controller that approves serving certificates of kubelets, of those that record and check the keys of nodes,
-// and of the server, which looks up where the tunnels of nodes lead.
+// of the one that writes tokens into Secrets, which upstream runs as kube-controller-manager, and of the server, which looks up where the tunnels of nodes lead.
 func skiffClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role(servingApprover,
@@ -59,6 +61,7 @@ func skiffClusterRoles() []*rbacv1.ClusterRole {
 			allow("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
 		),
 		role(nodeKeys, allow("get patch", "core", "nodes")),
+		role(accountTokens, allow("delete update", "core", "secrets"), allow("get update", "core", "serviceaccounts")),
 		role(tunnels, allow("list", "core", "nodes")),
 	}
 }

@@ -149,6 +149,7 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.Var(&l.PodAutoscalerCPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", "how long after a pod's start its CPU usage counts only if the pod is ready")
 	f.Var(&l.PodAutoscalerReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", "changes of readiness so soon after a pod's start are taken for its first")
 	f.Float64Var(&l.PodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "by how much the ratio of usage to target may be off one before an autoscaler does anything")
+	f.BoolVar(&l.DisableForceDetachOnTimeout, "disable-force-detach-on-timeout", false, "keep volumes attached that a node which is not ready has in use, until it has the taint out-of-service")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(cluster.ControllerNames(), ", "))
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	// Autoscaling: --horizontal-pod-autoscaler-sync-period: 15, -downscale-stabilization: 300, -cpu-initialization-period: 300, -initial-readiness-delay: 30, -tolerance: 0.1
 	PodAutoscalerSyncPeriod, PodAutoscalerStabilization, PodAutoscalerCPUInitialization, PodAutoscalerReadinessDelay Seconds
 	PodAutoscalerTolerance                                                                                           float64
+	// DisableForceDetachOnTimeout leaves a volume attached that a node which is not ready has in use: --disable-force-detach-on-timeout.
+	DisableForceDetachOnTimeout bool
 
 	RootCA    []byte // --root-ca-file: the certificate authority that pods trust
 	MinResync Seconds

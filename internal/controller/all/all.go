@@ -40,7 +40,9 @@ import (
 	"skiff/internal/controller/statefulset"
 	"skiff/internal/controller/storageversionmigrator"
 	"skiff/internal/controller/ttlafterfinished"
+	"skiff/internal/controller/volume/attachdetach"
 	"skiff/internal/controller/volume/ephemeral"
+	"skiff/internal/controller/volume/expand"
 	"skiff/internal/controller/volume/persistentvolume"
 )
 
@@ -79,7 +81,9 @@ var loops = []loop{
 	{"node-client-key-controller", certificates.NewKeyRecorder},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},
+	{"persistentvolume-attach-detach-controller", attachdetach.New},
 	{"persistentvolume-binder-controller", persistentvolume.New},
+	{"persistentvolume-expander-controller", expand.New},
 	{"persistentvolume-protection-controller", protection.NewVolumes},
 	{"persistentvolumeclaim-protection-controller", protection.NewClaims},
 	{"pod-garbage-collector-controller", podgc.New},

@@ -29,19 +29,21 @@ func TestChoosing(t *testing.T) {
 
 // sources holds the event sources of upstream's loops, where they differ from the loop's name.
 var sources = map[string]string{
-	"disruption-controller":                "controllermanager",
-	"endpoints-controller":                 "endpoint-controller",
-	"endpointslice-controller":             "endpoint-slice-controller",
-	"endpointslice-mirroring-controller":   "endpoint-slice-mirroring-controller",
-	"ephemeral-volume-controller":          "ephemeral_volume",
-	"horizontal-pod-autoscaler-controller": "horizontal-pod-autoscaler",
-	"local-volume-provisioner-controller":  "local.skiff", // of skiff
-	"resourceclaim-controller":             "resource_claim",
-	"node-ipam-controller":                 "cidrAllocator",
-	"node-lifecycle-controller":            "node-controller",
-	"persistentvolume-binder-controller":   "persistentvolume-controller",
-	"replicationcontroller-controller":     "replication-controller",
-	"service-lb-controller":                "service-controller",
+	"disruption-controller":                     "controllermanager",
+	"endpoints-controller":                      "endpoint-controller",
+	"endpointslice-controller":                  "endpoint-slice-controller",
+	"endpointslice-mirroring-controller":        "endpoint-slice-mirroring-controller",
+	"ephemeral-volume-controller":               "ephemeral_volume",
+	"horizontal-pod-autoscaler-controller":      "horizontal-pod-autoscaler",
+	"local-volume-provisioner-controller":       "local.skiff", // of skiff
+	"node-ipam-controller":                      "cidrAllocator",
+	"node-lifecycle-controller":                 "node-controller",
+	"persistentvolume-attach-detach-controller": "attachdetach-controller",
+	"persistentvolume-binder-controller":        "persistentvolume-controller",
+	"persistentvolume-expander-controller":      "volume_expand",
+	"replicationcontroller-controller":          "replication-controller",
+	"resourceclaim-controller":                  "resource_claim",
+	"service-lb-controller":                     "service-controller",
 }
 
 // queues holds upstream's names of the loops' queues in metrics. The garbage collector has its own.
@@ -70,7 +72,9 @@ var queues = map[string]string{
 	"namespace-controller":                           "namespace",
 	"node-ipam-controller":                           "cidrallocator_node",
 	"node-lifecycle-controller":                      "node_lifecycle_controller",
-	"persistentvolume-binder-controller":             "claims", // upstream has another one, volumes
+	"persistentvolume-attach-detach-controller":      "attach_detach", // upstream's is of claims: pvcs
+	"persistentvolume-binder-controller":             "claims",        // upstream has another one, volumes
+	"persistentvolume-expander-controller":           "volume_expand",
 	"persistentvolume-protection-controller":         "pvprotection",
 	"persistentvolumeclaim-protection-controller":    "pvcprotection",
 	"pod-garbage-collector-controller":               "orphaned_pods_nodes",

@@ -24,6 +24,7 @@ import (
 	"skiff/internal/apiserver/admission/limitranger"
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 	"skiff/internal/apiserver/admission/noderestriction"
+	"skiff/internal/apiserver/admission/persistentvolumeclaimresize"
 	"skiff/internal/apiserver/admission/podsecurity"
 	"skiff/internal/apiserver/admission/policy"
 	"skiff/internal/apiserver/admission/policy/mutating"
@@ -97,7 +98,7 @@ var ordered = []registration{
 	{"StorageObjectInUseProtection", true, func(objects.Store, Options) admission.Plugin { return storageobjectinuseprotection.New() }},
 	{name: "PodGroupProtection", enabledByDefault: true},
 	{name: "OwnerReferencesPermissionEnforcement"},
-	{name: "PersistentVolumeClaimResize", enabledByDefault: true},
+	{"PersistentVolumeClaimResize", true, func(s objects.Store, _ Options) admission.Plugin { return persistentvolumeclaimresize.New(s) }},
 	{"RuntimeClass", true, func(s objects.Store, _ Options) admission.Plugin { return runtimeclass.New(s) }},
 	{"CertificateApproval", true, func(_ objects.Store, o Options) admission.Plugin { return certificateapproval.New(o.Authorizer) }},
 	{"CertificateSigning", true, func(_ objects.Store, o Options) admission.Plugin { return certificatesigning.New(o.Authorizer) }},

@@ -12,21 +12,11 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/volume"
 )
 
 // inTree is what the names of provisioners begin with that run in the process of the loop. There are none.
 const inTree = "kubernetes.io/"
-
-// migratedTo holds the CSI drivers that do the work of provisioners that were part of Kubernetes.
-var migratedTo = map[string]string{
-	"kubernetes.io/aws-ebs":         "ebs.csi.aws.com",
-	"kubernetes.io/azure-disk":      "disk.csi.azure.com",
-	"kubernetes.io/azure-file":      "file.csi.azure.com",
-	"kubernetes.io/cinder":          "cinder.csi.openstack.org",
-	"kubernetes.io/gce-pd":          "pd.csi.storage.gke.io",
-	"kubernetes.io/portworx-volume": "pxd.portworx.com",
-	"kubernetes.io/vsphere-volume":  "csi.vsphere.vmware.com",
-}
 
 // withMigration returns annotations that say which CSI driver does the work of the provisioner that they name under the first of keys that is set, or
 // nil if they are right.
@@ -36,7 +26,7 @@ func withMigration(annotations map[string]string, keys ...string) map[string]str
 		if !ok {
 			continue
 		}
-		driver := migratedTo[provisioner]
+		driver := volume.MigratedTo[provisioner]
 		if annotations[storagehelpers.AnnMigratedTo] == driver {
 			return nil
 		}
@@ -58,7 +48,7 @@ func (b *binder) provision(claim *corev1.PersistentVolumeClaim) controller.Decis
 		return failedProvisioning(claim, err.Error())
 	}
 	provisioner := class.Provisioner
-	if driver := migratedTo[provisioner]; driver != "" {
+	if driver := volume.MigratedTo[provisioner]; driver != "" {
 		provisioner = driver
 	} else if strings.HasPrefix(provisioner, inTree) {
 		return failedProvisioning(claim, "no volume plugin matched name: "+provisioner)

@@ -12,6 +12,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/internal/controller/volume"
 )
 
 // decideVolume decides what to do about a volume. Binding it is decided with its claim.
@@ -44,13 +45,13 @@ func (b *binder) decideVolume(volume *corev1.PersistentVolume) controller.Decisi
 const inTreeFinalizer = storagehelpers.PVDeletionInTreeProtectionFinalizer
 
 // withMigratedVolume returns a volume that says which CSI driver does the work of its provisioner and lets that one delete it, or nil if it is right.
-func withMigratedVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
-	annotations := withMigration(volume.Annotations, storagehelpers.AnnDynamicallyProvisioned)
-	held := slices.Contains(volume.Finalizers, inTreeFinalizer) && migratedTo[volume.Annotations[storagehelpers.AnnDynamicallyProvisioned]] != ""
+func withMigratedVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
+	annotations := withMigration(v.Annotations, storagehelpers.AnnDynamicallyProvisioned)
+	held := slices.Contains(v.Finalizers, inTreeFinalizer) && volume.MigratedTo[v.Annotations[storagehelpers.AnnDynamicallyProvisioned]] != ""
 	if annotations == nil && !held {
 		return nil
 	}
-	changed := volume.DeepCopy()
+	changed := v.DeepCopy()
 	if annotations != nil {
 		changed.Annotations = annotations
 	}

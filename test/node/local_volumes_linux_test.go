@@ -95,6 +95,11 @@ func localVolumes(s *testNamespace) {
 	})
 	second := s.each(s.claimed("second", "data", "echo read=$(cat /data/file); echo grown=$(df -m /data | tail -1 | awk '{print ($2 > 200)}')"))["main"]
 	s.expect(second, map[string]string{"read": "kept", "grown": "1"})
+	s.await("the claim to have its size", func() bool {
+		claim, err := s.api.CoreV1().PersistentVolumeClaims(s.name).Get(s.Context(), "data", metav1.GetOptions{})
+		size := claim.Status.Capacity[corev1.ResourceStorage]
+		return err == nil && size.Value() == 256<<20 && len(claim.Status.Conditions) == 0
+	})
 	s.delete("second")
 	s.deleteClaim("data")
 	s.gone(pv, image)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -236,6 +237,48 @@ func TestExpand(t *testing.T) {
 	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(at, &s); err != nil || int64(s.Blocks)*s.Bsize < 260*mib {
+		t.Fatalf("%d bytes: %v", int64(s.Blocks)*s.Bsize, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(at, "file")); err != nil || string(data) != "kept" {
+		t.Fatalf("%s %v", data, err)
+	}
+	n.unpublish("v")
+	n.remove("v")
+}
+
+// XFS grows while it is mounted.
+func TestXFS(t *testing.T) {
+	n := newNode(t)
+	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+		_, err := n.CreateVolume(t.Context(), request("v", 20*mib, mount("xfs")))
+		want(t, err, codes.FailedPrecondition, "node n1 has no program mkfs.xfs: install the package xfsprogs")
+		t.Skip("this machine has no mkfs.xfs")
+	}
+	n.create("v", 20*mib, mount("xfs"))
+	at := n.publish("v", mount("xfs"), false)
+	if info, err := os.Stat(at); err != nil || info.Mode().Perm() != 0o777 {
+		t.Fatalf("not everybody may write: %v %v", info, err)
+	}
+	if err := os.WriteFile(filepath.Join(at, "file"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 600 * mib}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: at}); err != nil {
+		t.Fatal(err)
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(at, &s); err != nil || int64(s.Blocks)*s.Bsize < 500*mib {
+		t.Fatalf("%d bytes: %v", int64(s.Blocks)*s.Bsize, err)
+	}
+	n.unpublish("v")
+	// Likewise when it is staged.
+	if _, err := n.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 800 * mib}}); err != nil {
+		t.Fatal(err)
+	}
+	at = n.publish("v", mount("xfs"), false)
+	if err := unix.Statfs(at, &s); err != nil || int64(s.Blocks)*s.Bsize < 700*mib {
 		t.Fatalf("%d bytes: %v", int64(s.Blocks)*s.Bsize, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(at, "file")); err != nil || string(data) != "kept" {

@@ -66,7 +66,7 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, rq *csi.NodeExpandVolumeR
 // growMounted grows a mounted file system to a size.
 func (d *Driver) growMounted(ctx context.Context, path string, has content, size int64) error {
 	if has.fsType == xfs {
-		return d.run(ctx, "xfs_growfs", nil, "", path)
+		return d.run(ctx, "xfs_growfs", nil, path)
 	}
 	if has.size+granularity > size {
 		return nil

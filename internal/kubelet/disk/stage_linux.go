@@ -97,7 +97,7 @@ func (d *Driver) mount(ctx context.Context, dev *device, id, target string, has 
 		return fmt.Errorf("mounting %s at %s: %w", dev.Name(), target, err)
 	}
 	if grow && has.fsType == xfs && flags&unix.MS_RDONLY == 0 {
-		err = d.run(ctx, "xfs_growfs", nil, "", target)
+		err = d.run(ctx, "xfs_growfs", nil, target)
 	}
 	if err == nil && flags&unix.MS_RDONLY == 0 {
 		err = openToAll(target)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the images of the demo and of tests, nginx, busybox and testserver, as archives for `skiff image load`, with no image registry:
 # from Debian's packages and from Go. What was built from the same sources is not built again.
-#   build.sh OUT
+#   build.sh OUT [NAME...]    those three, or the named ones; only by name: postgres (PostgreSQL 15)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "${1:-$root/build/images}" && cd "${1:-$root/build/images}" && pwd)
@@ -50,6 +50,21 @@ nginx() { # as docker.io's has it: nginx in the foreground, its pages in /usr/sh
 	printf 'root:x:0:\nnginx:x:101:\nnogroup:x:65534:\n' >"$to/etc/group"
 }
 
+postgres() { # PostgreSQL without its compiler of queries, as user postgres with the number that operators expect (26)
+	local to=$1/rootfs
+	unpack "$to" postgresql-15 postgresql-client-15 busybox-static tzdata netbase libc6 libc-bin libgcc-s1 libstdc++6 libpq5 libssl3 zlib1g libzstd1 liblz4-1 liblzma5 \
+		libxml2 libxslt1.1 libicu72 libldap-2.5-0 libsasl2-2 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libpam0g libaudit1 libcap-ng0 \
+		libsystemd0 libcap2 libgcrypt20 libgpg-error0 libuuid1 libreadline8 libtinfo6 libgnutls30 libhogweed6 libnettle8 libgmp10 libp11-kit0 libffi8 libidn2-0 libunistring2 \
+		libtasn1-6 libselinux1 libpcre2-8-0 libcrypt1
+	rm -rf "$to"/usr/lib/postgresql/15/lib/{bitcode,llvmjit*}
+	shell "$to"
+	for program in "$to"/usr/lib/postgresql/15/bin/*; do ln -sf "../lib/postgresql/15/bin/${program##*/}" "$to/usr/bin/"; done
+	mkdir -p "$to/var/lib/postgresql" "$to/var/run/postgresql"
+	chmod 1777 "$to/var/lib/postgresql" "$to/var/run/postgresql"
+	printf 'root:x:0:0:root:/root:/bin/sh\npostgres:x:26:26:postgres:/var/lib/postgresql:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n' >"$to/etc/passwd"
+	printf 'root:x:0:\npostgres:x:26:\nnogroup:x:65534:\n' >"$to/etc/group"
+}
+
 testserver() {
 	(cd "$root" && CGO_ENABLED=0 $go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$1/testserver" ./test/images/testserver)
 }
@@ -67,6 +82,13 @@ build() { # NAME TAG
 	echo "$sum" >"$out/$name.sum"
 }
 
-build busybox busybox:latest
-build nginx nginx:latest
-build testserver skiff.internal/testserver:latest
+shift $(($# > 0))
+[ $# -gt 0 ] || set -- busybox nginx testserver
+for name; do
+	case $name in
+	busybox | nginx) build "$name" "$name:latest" ;;
+	testserver) build testserver skiff.internal/testserver:latest ;;
+	postgres) build postgres skiff.internal/postgres:15 ;;
+	*) say "there is no image $name"; exit 2 ;;
+	esac
+done

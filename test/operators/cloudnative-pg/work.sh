@@ -13,9 +13,11 @@ wait_for 60 contains LS0tLS1CRUdJTi kubectl get validatingwebhookconfiguration c
 say "$(kubectl get crd -o name | wc -l) definitions of up to 240 kB are served; its manager runs, made its own certificate and put the authority into the webhook configurations"
 
 # Defaults, and what is wrong.
+SKIFF=$(command -v skiff) "$here/../../images/build.sh" "$log/../../images" postgres
+skiff image load --data-dir "$data" "$log/../../images/postgres.tar" >/dev/null
 accepted() { kubectl apply --dry-run=server -f "$samples/cluster-example.yaml"; }
 wait_for 30 accepted
-kubectl apply -f "$samples/cluster-example.yaml" >/dev/null
+kubectl apply -f - <<<"$(cat "$samples/cluster-example.yaml"; echo '  imageName: skiff.internal/postgres:15')" >/dev/null
 equal 'app app' "$(get .spec.bootstrap.initdb.database) $(get .spec.bootstrap.initdb.owner)" "database and owner by default"
 equal 'on logical' "$(get .spec.postgresql.parameters.archive_mode) $(get .spec.postgresql.parameters.wal_level)" "parameters of PostgreSQL by default"
 say "a Cluster of its samples with four lines of spec is defaulted by webhook: database \`app\`, $(get .spec.postgresql.parameters | jq length) parameters of PostgreSQL, image \`$(get .spec.imageName)\`"
@@ -42,23 +44,43 @@ kubectl get secret cluster-example-ca -o jsonpath='{.data.ca\.crt}' | base64 -d 
 kubectl get secret cluster-example-server -o jsonpath='{.data.tls\.crt}' | base64 -d >"$log/server.crt"
 openssl verify -CAfile "$log/ca.crt" "$log/server.crt" >/dev/null || fail "the certificate of the server is not by the Cluster's authority"
 say "of the Cluster it made an authority, two certificates and a password in Secrets, three Services, a ServiceAccount with role and binding, a PodDisruptionBudget, a claim and the Job that makes the database, all owned by the Cluster"
-wait_for 60 contains "Setting up primary" get .status.phase
-contains "Setting up primary" kubectl get clusters.postgresql.cnpg.io || fail "the table has no status: $(kubectl get clusters.postgresql.cnpg.io 2>&1)"
-contains 3 kubectl get clusters.postgresql.cnpg.io cluster-example -o jsonpath='{.status.instances} {.spec.instances}' || fail "instances"
 kubectl scale clusters.postgresql.cnpg.io cluster-example --replicas 2 >/dev/null
 equal 2 "$(get .spec.instances)" "instances after kubectl scale"
+kubectl scale clusters.postgresql.cnpg.io cluster-example --replicas 3 >/dev/null
 
-# Where it stops.
-pod() { kubectl get pods -l job-name=cluster-example-1-initdb -o jsonpath="{.items[*]$1}"; }
-wait_for 60 contains cluster-example pod .metadata.name
-equal Pending "$(kubectl get persistentvolumeclaim cluster-example-1 -o jsonpath='{.status.phase}')" "phase of the claim"
-mounts() { kubectl get events --field-selector reason=FailedMount -o jsonpath='{.items[0].message}'; }
-wait_for 60 contains 'unmounted volumes=[pgdata]' mounts
-equal Pending "$(pod .status.phase)" "phase of the Job's pod"
-say "there it stops: nothing provisions or binds volumes yet (part 9), so that the claim stays Pending, and the scheduler does not wait for it; the Job's pod is on a node, Pending, with the event FailedMount (\`$(mounts)\`), and the Cluster says \`$(get .status.phase)\`"
+# It runs.
+wait_for 300 contains "Cluster in healthy state" get .status.phase
+contains "Cluster in healthy state" kubectl get clusters.postgresql.cnpg.io || fail "the table has no status: $(kubectl get clusters.postgresql.cnpg.io 2>&1)"
+equal "3 3" "$(get .status.instances) $(get .status.readyInstances)" "instances, and those that are ready"
+equal "Bound Bound Bound" "$(kubectl get persistentvolumeclaims -l cnpg.io/cluster=cluster-example -o jsonpath='{.items[*].status.phase}')" "phases of the claims"
+equal "local local local" "$(kubectl get persistentvolumeclaims -l cnpg.io/cluster=cluster-example -o jsonpath='{.items[*].spec.storageClassName}')" "classes of the claims"
+query() { kubectl exec "$1" -c postgres -- psql -qtA -d app -c "$2"; }
+first=$(get .status.currentPrimary)
+query "$first" 'CREATE TABLE kept (n int); INSERT INTO kept SELECT generate_series(1, 1000)'
+everywhere() { local pod; for pod in cluster-example-{1,2,3}; do [ "$(query "$pod" 'SELECT count(*) FROM kept')" = "$1" ] || return 1; done; }
+wait_for 60 everywhere 1000
+say "three instances run, each with a claim of 1Gi of the default StorageClass: $(get .status.phase); 1000 rows written to the primary are read from all three"
 
+# The primary is lost.
+kubectl delete pod "$first" --grace-period 0 --force >/dev/null 2>&1
+promoted() { local now; now=$(get .status.currentPrimary) && [ -n "$now" ] && [ "$now" != "$first" ]; }
+wait_for 120 promoted
+wait_for 240 contains "Cluster in healthy state" get .status.phase
+second=$(get .status.currentPrimary)
+query "$second" 'INSERT INTO kept VALUES (1001)'
+wait_for 60 everywhere 1001
+say "its primary deleted by force, $second is promoted in place of $first, which comes back with its claim as a replica; no row is lost, and all three follow"
+
+# A claim grows.
+kubectl patch clusters.postgresql.cnpg.io cluster-example --type merge -p '{"spec":{"storage":{"size":"2Gi"}}}' >/dev/null
+asked() { [ "$(kubectl get persistentvolumeclaims -l cnpg.io/cluster=cluster-example -o jsonpath='{.items[*].spec.resources.requests.storage}')" = "2Gi 2Gi 2Gi" ]; }
+wait_for 60 asked
+say "a larger volume in the Cluster becomes a larger claim of each instance"
+
+volumes() { kubectl get persistentvolumes -o name | grep -c .; }
 kubectl delete clusters.postgresql.cnpg.io cluster-example >/dev/null
 left() { kubectl get secrets,services,jobs,pods,persistentvolumeclaims,poddisruptionbudgets,roles,serviceaccounts -o name | grep cluster-example; }
 none() { ! left; }
-wait_for 90 none
-say "with the Cluster all of that was deleted"
+wait_for 120 none
+wait_for 60 equal 0 "$(volumes)" "volumes that are left"
+say "with the Cluster all of that was deleted, its volumes too"

@@ -31,7 +31,8 @@ say "the ServiceMonitor example-app is job \`serviceMonitor/default/example-app/
 wait_for 60 contains ExampleAlert kubectl get configmap prometheus-prometheus-rulefiles-0 -o yaml
 say "the PrometheusRule is in ConfigMap prometheus-prometheus-rulefiles-0"
 wait_for 60 contains True condition prometheus/prometheus Reconciled
-say "its status says Reconciled, and Available $(condition prometheus/prometheus Available): StatefulSets are not run yet (part 9)"
+wait_for 60 contains "prometheus-prometheus-0 prometheus-prometheus-1" kubectl get pods -l app.kubernetes.io/name=prometheus -o jsonpath='{.items[*].metadata.name}'
+say "its status says Reconciled, and Available $(condition prometheus/prometheus Available): the StatefulSet has made both pods, whose image is not to be had here"
 
 # Changes: by the scale subresource, and of what is selected.
 kubectl scale prometheus/prometheus --replicas 2 >/dev/null

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
 	"skiff/internal/apiserver/admission/webhook/client"
 	"skiff/internal/apiserver/aggregation"
 	"skiff/internal/cache"
@@ -38,6 +40,9 @@ func (h aggregationHost) PutDocuments(path, hash string, v3, v2 func() ([]byte, 
 func (h aggregationHost) DeleteDocuments(path, group string) {
 	h.server.openAPI.Delete(path)
 	h.server.custom.describeAgain(group)
+	if group == metricsv1beta1.GroupName {
+		h.server.describeMetrics()
+	}
 }
 
 // FollowService calls changed for changes of a Service and of its EndpointSlices, which it watches by name and label: changes of others cost nothing.

@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authn/clientcert"
 	authnconfig "skiff/internal/apiserver/authn/config"
@@ -21,6 +23,7 @@ import (
 type identity struct {
 	authentication *authnconfig.Authentication
 	roles          bool             // RBAC is on
+	estimates      bool             // the admission plugin InitialResources is on
 	aggregator     *rbac.Aggregator // nil unless Options.AggregateRoles is set
 }
 
@@ -48,11 +51,12 @@ func (s *Server) addIdentity() error {
 	}
 	guards.Register(s.api, s.loopback, roleGuard)
 	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.loopback, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
-		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry, Policies: s.policyOptions(), Dial: s.opts.Dial, Stopping: s.stopping, Log: s.opts.Log})
+		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry, Policies: s.policyOptions(), Usage: s.usageHistory(), Dial: s.opts.Dial, Stopping: s.stopping, Log: s.opts.Log})
 	if err != nil {
 		return err
 	}
 	s.api.Admission = admission.NewChain(chosen...)
+	s.identity.estimates = slices.ContainsFunc(chosen, func(p admission.Plugin) bool { return p.Name() == initialresources.Name })
 	if s.opts.CheckPolicyTypes {
 		s.checkPolicyTypes()
 	}

@@ -17,6 +17,7 @@ import (
 	"skiff/internal/journey"
 	"skiff/internal/store"
 	"skiff/internal/usage"
+	"skiff/internal/usage/history"
 )
 
 // Options are the options of a server. Store is required; the zero values of the others mean upstream's defaults.
@@ -74,6 +75,8 @@ type Options struct {
 	ResourceMetrics bool
 	// LocalUsage returns what a node of this process and its containers have used; nil for a node whose kubelet is to be asked. It may be nil.
 	LocalUsage func(node string) *usage.Reading
+	// UsageHistory remembers what containers have used whenever that is measured, and measures it for the admission plugin InitialResources. It may be nil.
+	UsageHistory *history.History
 
 	// MaxInFlight and MaxMutatingInFlight together are how many requests execute at once, apart from those that flowcontrol exempts.
 	MaxInFlight, MaxMutatingInFlight int

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
+	"skiff/internal/apiserver/openapi"
 	openapicustom "skiff/internal/apiserver/openapi/custom"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
@@ -63,6 +65,17 @@ func (c *customResources) describe(group string) {
 	}
 	if c.described[group] = wanted; len(wanted) == 0 {
 		delete(c.described, group)
+	}
+}
+
+// describeMetrics describes metrics.k8s.io in OpenAPI, if this server serves it.
+func (s *Server) describeMetrics() {
+	gv := metricsv1beta1.SchemeGroupVersion
+	if !s.opts.ResourceMetrics || s.aggregation.Serves(gv) {
+		return
+	}
+	if err := s.openAPI.Put("apis/"+gv.String(), "built in", openapi.ResourceMetricsV3, openapi.ResourceMetricsV2); err != nil {
+		s.opts.Log.Warn("failed to describe metrics.k8s.io in OpenAPI", "err", err)
 	}
 }
 

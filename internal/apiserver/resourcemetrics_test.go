@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"skiff/internal/usage"
+	"skiff/internal/usage/history"
 )
 
 const (
@@ -187,3 +189,45 @@ func TestResourceMetricsOfAnother(t *testing.T) {
 
 const metricsServerAPIService = `{"metadata":{"name":"v1beta1.metrics.k8s.io"},"spec":{"group":"metrics.k8s.io","version":"v1beta1","groupPriorityMinimum":100,"versionPriority":100,
 	"insecureSkipTLSVerify":true,"service":{"namespace":"kube-system","name":"metrics-server"}}}`
+
+// While this server serves the group, an APIService does not take it away.
+func TestResourceMetricsAreLocal(t *testing.T) {
+	s := newTestServer(t, func(o *Options) { o.ResourceMetrics = true })
+	const path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
+	eventually := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %s", what, s.do("GET", path, "").Body)
+			}
+		}
+	}
+	local := func() bool {
+		text := s.do("GET", path, "").Body.String()
+		return strings.Contains(text, `"groupPriorityMinimum":100,"versionPriority":100}`) && strings.Contains(text, `"message":"Local APIServices are always available"`)
+	}
+	eventually("the APIService is local", local)
+	s.must("PATCH", path, metricsServerAPIService)
+	eventually("the APIService is local again", func() bool { return local() && s.do("GET", podMetrics, "").Code == 200 })
+	eventually("it is described", func() bool {
+		text := s.do("GET", "/openapi/v3/apis/metrics.k8s.io/v1beta1", "").Body.String()
+		return strings.Contains(text, "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{name}") && strings.Contains(text, "The memory usage is the memory working set.")
+	})
+	if text := s.do("GET", "/openapi/v2", "").Body.String(); !strings.Contains(text, "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics") {
+		t.Error("OpenAPI v2 has no PodMetrics")
+	}
+}
+
+// What is measured is remembered by image.
+func TestUsageHistory(t *testing.T) {
+	h := history.Open(filepath.Join(t.TempDir(), "history"), slog.New(slog.DiscardHandler))
+	s := newTestServer(t, func(o *Options) { o.ResourceMetrics, o.UsageHistory = true, h })
+	host, port, _ := usingKubelet(t)
+	s.node("n", host, port)
+	s.pod("p", "x", `,"nodeName":"n"`)
+	s.must("GET", podMetrics, "")
+	cpu, n := h.Percentile(history.Query{Namespace: "test", Image: "i", Within: time.Hour}, history.CPU, 90, time.Now())
+	if n != 1 || !between(int64(cpu/1_000_000), 490, 560) {
+		t.Errorf("%d billionths of a core, %d numbers", cpu, n)
+	}
+}

@@ -36,6 +36,7 @@ import (
 	"skiff/internal/catalog/all"
 	catalogmetrics "skiff/internal/catalog/metrics"
 	"skiff/internal/client"
+	"skiff/internal/usage"
 )
 
 // Server is an API server. It is an http.Handler.
@@ -51,6 +52,7 @@ type Server struct {
 	custom       *customResources
 	definitions  *crd.Definitions
 	aggregation  *aggregation.Aggregation
+	meter        *usage.Meter
 	publishing   sync.Mutex  // held while what discovery says is replaced
 	shuttingDown atomic.Bool // set by Leave: /readyz fails
 	stopping     context.Context
@@ -85,6 +87,9 @@ func New(opts Options) (*Server, error) {
 	if err == nil {
 		s.addHandlers()
 		err = s.addFront()
+	}
+	if err == nil {
+		s.describeMetrics()
 	}
 	if err != nil {
 		s.Close()
@@ -160,9 +165,9 @@ func (s *Server) addHandlers() {
 	if netutils.IsIPv6CIDRString(s.opts.ServiceCIDRs[0]) {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	subresources.Register(subresources.Options{API: s.api, Authentication: s.identity.authentication, EtcdPrefix: s.opts.EtcdPrefix,
+	s.meter = subresources.Register(subresources.Options{API: s.api, Authentication: s.identity.authentication, EtcdPrefix: s.opts.EtcdPrefix,
 		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), Dial: s.opts.Dial, KubeletTLS: s.opts.KubeletTLS, KubeletAddresses: s.opts.KubeletAddresses, AddressType: family,
-		ResourceMetrics: s.opts.ResourceMetrics, LocalUsage: s.opts.LocalUsage, Log: s.opts.Log})
+		ResourceMetrics: s.opts.ResourceMetrics, LocalUsage: s.opts.LocalUsage, Measured: s.remember, Log: s.opts.Log})
 }
 
 // addFront puts the filters in front of the handlers of resources and other paths.
@@ -222,6 +227,9 @@ func (s *Server) begin() {
 	s.loopback.waitForFollowers(s.stopping) // so that the first requests are authorized by the roles that were just written
 	s.api.Ready.Store(s.stopping.Err() == nil)
 	s.background.Go(func() { s.aggregation.Run(s.stopping) })
+	if s.opts.UsageHistory != nil {
+		s.background.Go(func() { s.keepHistory(s.stopping) })
+	}
 	if s.opts.StoreUsage != nil {
 		s.watchUsage(s.stopping, cmp.Or(s.opts.UsageEvery, usageEvery))
 	}

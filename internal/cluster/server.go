@@ -24,6 +24,7 @@ import (
 	"skiff/internal/journey"
 	"skiff/internal/store"
 	"skiff/internal/store/etcd"
+	"skiff/internal/usage/history"
 )
 
 // Server is a running control plane.
@@ -119,7 +120,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
 		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
-		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage,
+		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage, UsageHistory: history.Open(filepath.Join(config.DataDir, "usage", "history"), config.Log),
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {

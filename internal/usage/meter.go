@@ -25,9 +25,11 @@ const (
 // Options of New. Read is required.
 type Options struct {
 	// Read asks a node for what it and its containers have used.
-	Read  func(ctx context.Context, node string) (*Reading, error)
-	Clock clock.Clock
-	Log   *slog.Logger
+	Read func(ctx context.Context, node string) (*Reading, error)
+	// Measured is called with the metrics of a node whenever it was asked. It may be nil.
+	Measured func(*NodeMetrics)
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // Meter measures what nodes and pods use, when somebody asks.
@@ -138,6 +140,9 @@ func (m *Meter) measure(ctx context.Context, name string, n *node) *NodeMetrics 
 	}
 	if err != nil && !n.failing {
 		m.opts.Log.Warn("failed to measure what a node uses", "node", name, "err", err)
+	}
+	if metrics != nil && m.opts.Measured != nil {
+		m.opts.Measured(metrics)
 	}
 	n.metrics, n.failing, n.readAt = metrics, err != nil, m.opts.Clock.Now()
 	return metrics

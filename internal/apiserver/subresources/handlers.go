@@ -37,14 +37,16 @@ type Options struct {
 	// ResourceMetrics has metrics.k8s.io served. LocalUsage returns what a node of this process and its containers have used; nil for other nodes. It may be nil.
 	ResourceMetrics bool
 	LocalUsage      func(node string) *usage.Reading
-	Log             *slog.Logger
+	// Measured is called with the metrics of a node whenever they were measured. It may be nil.
+	Measured func(*usage.NodeMetrics)
+	Log      *slog.Logger
 }
 
 // handlers serve what no generic verb serves.
 type handlers struct{ Options }
 
-// Register adds the handlers to the API.
-func Register(o Options) {
+// Register adds the handlers to the API, and returns what measures nodes and pods for some of them.
+func Register(o Options) *usage.Meter {
 	h := &handlers{o}
 	add := func(group, plural, subresource string, handle verbs.Handler) {
 		o.API.Handlers[verbs.HandlerKey{Resource: schema.GroupResource{Group: group, Resource: plural}, Subresource: subresource}] = handle
@@ -68,9 +70,10 @@ func Register(o Options) {
 	add("", "pods", "proxy", c.proxy(c.podLocation))
 	add("", "nodes", "proxy", c.proxy(c.nodeLocation))
 	add("", "services", "proxy", c.proxy(c.ServiceLocation))
+	m := &meter{usage.New(usage.Options{Read: c.readings(o.LocalUsage), Measured: o.Measured, Log: o.Log}), o.API}
 	if o.ResourceMetrics {
-		m := &meter{usage.New(usage.Options{Read: c.readings(o.LocalUsage), Log: o.Log}), o.API}
 		add(metricsv1beta1.GroupName, "nodes", "", m.serve(m.getNode, m.listNodes))
 		add(metricsv1beta1.GroupName, "pods", "", m.serve(m.getPod, m.listPods))
 	}
+	return m.Meter
 }

@@ -7,7 +7,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// NodeMetrics is what a node uses. A node has the columns of a NodeTable.
+// NodeMetrics is what a node uses.
 var NodeMetrics = catalog.Resource[metricsv1beta1.NodeMetrics]{
 	Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes",
 	Verbs: verbs, Virtual: true, Complete: true,

@@ -21,6 +21,7 @@ import (
 	"skiff/internal/apiserver/admission/defaultingressclass"
 	"skiff/internal/apiserver/admission/defaultstorageclass"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/limitranger"
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 	"skiff/internal/apiserver/admission/noderestriction"
@@ -57,6 +58,8 @@ type Options struct {
 	ResolveService client.Resolve
 	// Dial connects to webhook servers; directly if nil.
 	Dial client.Dial
+	// Usage has what containers have used, for InitialResources; nil if that is not known.
+	Usage initialresources.History
 	// Stopping ends when the server stops: plugins close their connections. It may be nil.
 	Stopping context.Context
 	// Log gets a line for what a person would want to know; nil logs nothing.
@@ -74,13 +77,14 @@ type registration struct {
 	newPlugin        func(objects.Store, Options) admission.Plugin // nil if skiff does not implement the plugin yet
 }
 
-// ordered lists all plugins of Kubernetes in the order in which they run: those that call webhooks and the quota come last.
+// ordered lists all plugins of Kubernetes, and one that it had once, in the order in which they run: those that call webhooks and the quota come last.
 var ordered = []registration{
 	{name: "AlwaysAdmit"},
 	{name: "NamespaceAutoProvision"},
 	{"NamespaceLifecycle", true, func(s objects.Store, _ Options) admission.Plugin { return namespacelifecycle.New(namespaces(s)) }},
 	{name: "NamespaceExists"},
 	{name: "LimitPodHardAntiAffinityTopology"},
+	{initialresources.Name, false, func(_ objects.Store, o Options) admission.Plugin { return initialresources.New(o.Usage) }}, // until v1.10
 	{"LimitRanger", true, func(s objects.Store, _ Options) admission.Plugin { return limitranger.New(s) }},
 	{"ServiceAccount", true, func(s objects.Store, _ Options) admission.Plugin { return serviceaccount.New(s) }},
 	{"NodeRestriction", false, func(s objects.Store, o Options) admission.Plugin { return noderestriction.New(s, o.Authorizer) }},

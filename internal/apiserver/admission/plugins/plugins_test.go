@@ -56,7 +56,7 @@ func TestEnabledPlugins(t *testing.T) {
 	if !slices.Equal(plugins.On(), on) {
 		t.Errorf("the help says %v", plugins.On())
 	}
-	if !slices.Equal(plugins.Names(), slices.Insert(slices.Clone(on), 3, "NodeRestriction")) {
+	if !slices.Equal(plugins.Names(), slices.Insert(slices.Insert(slices.Clone(on), 3, "NodeRestriction"), 1, "InitialResources")) {
 		t.Errorf("there are %v", plugins.Names())
 	}
 }

@@ -8,10 +8,11 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$tmp/openapi" "$tmp/managedfields/mergeschema"
 
 # The generator leaves a compressed file alone whose content is right, so it starts from those there are.
-cp -r ../documents "$tmp/openapi/"
+cp -r ../documents ../added "$tmp/openapi/"
 ./generate.sh "$tmp"
 status=0
 diff -r ../documents "$tmp/openapi/documents" || status=1
+diff -r ../added "$tmp/openapi/added" || status=1
 diff ../zz_generated_index.go "$tmp/openapi/zz_generated_index.go" || status=1
 for file in ../../managedfields/mergeschema/zz_generated_*.go "$tmp"/managedfields/mergeschema/zz_generated_*.go; do
 	name=$(basename "$file")

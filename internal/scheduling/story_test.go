@@ -27,7 +27,8 @@ var update = flag.Bool("update", false, "write what is said into the story files
 //	namespace NAME labels=…              workload NAMESPACE selector=…  (pods of one workload are spread)
 //	then add|change|delete node|pod|… …  (what happens later)
 //	claim, volume, class, csinode, csidriver, capacity, attachment … (see storyStorage); a pod has claims=a,b
-//	reserve POD on=NODE | filter POD [by=PLUGIN] | score POD by=PLUGIN | wake POD by=PLUGIN | admit POD | queue | profile | policy
+//	resourceclaim, deviceclass, devices … (see storyDevices); a pod has resourceclaims=a,b
+//	reserve POD on=NODE | release POD | filter POD [by=PLUGIN] | score POD by=PLUGIN | wake POD by=PLUGIN | admit POD | queue | profile | policy
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -86,7 +87,7 @@ func (s *story) snapshot() *scheduling.Snapshot {
 		}
 		nodes = append(nodes, node)
 	}
-	return scheduling.NewSnapshot(s.workloads).WithStorage(&s.storage).WithNamespaces(s.namespaces).Update(nodes, nil)
+	return scheduling.NewSnapshot(s.workloads).WithStorage(&s.storage).WithDevices(&s.devices).WithNamespaces(s.namespaces).Update(nodes, nil)
 }
 
 func (s *story) find(name string) *scheduling.Pod {

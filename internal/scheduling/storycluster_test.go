@@ -26,6 +26,7 @@ type story struct {
 	namespaces map[string]labels.Set
 	workloads  workloadList
 	storage    storyStorage
+	devices    storyDevices
 	events     []laterEvent
 	config     strings.Builder // of profile or policy
 }
@@ -85,6 +86,8 @@ func (s *story) tell(words []string, more string) string {
 		return s.admit(words[1])
 	case "reserve":
 		return s.reserve(words[1], options(words[2:])["on"])
+	case "release":
+		return s.release(words[1])
 	case "queue":
 		return s.queue()
 	case "profile", "policy":
@@ -92,7 +95,11 @@ func (s *story) tell(words []string, more string) string {
 	case "args":
 		s.config.WriteString(more)
 	default:
-		switch made := s.storage.tell(words, more).(type) {
+		made := s.storage.tell(words, more)
+		if made == nil {
+			made = s.devices.tell(words, more)
+		}
+		switch made := made.(type) {
 		case nil:
 			s.t.Fatalf("no story begins with %q", words[0])
 		case error:
@@ -204,6 +211,11 @@ func (s *story) pod(words []string, more string) *corev1.Pod {
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
 		}
 	}
+	for _, claim := range strings.Split(o["resourceclaims"], ",") {
+		if claim != "" {
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		}
+	}
 	if _, ok := o["deleted"]; ok {
 		p.DeletionTimestamp = &metav1.Time{}
 	}
@@ -220,6 +232,11 @@ func (s *story) later(words []string, more string) {
 			old = s.pods[i]
 		}
 		return old
+	}
+	if _, ok := deviceKinds[words[2]]; ok {
+		e.Event = s.devices.later(words[1:], more)
+		s.events = append(s.events, e)
+		return
 	}
 	if _, ok := storageKinds[words[2]]; ok {
 		e.Event = s.storage.later(words[1:], more)

@@ -238,6 +238,8 @@ func (s *story) reserve(name, node string) string {
 				fmt.Fprintf(&b, "volume to provision for claim %s on %s\n", claim.Name, claim.Annotations[volume.AnnSelectedNode])
 			}
 			fmt.Fprintf(&b, "to be bound in %v\n", r.Timeout)
+		case *scheduling.DeviceReservation:
+			describeDevices(&b, r)
 		}
 	}
 	return b.String()

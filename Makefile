@@ -107,7 +107,7 @@ chaos: all packages
 
 # Every clause of what a kubelet must do, with real containers, and what goes wrong; what does not take long is also in `make test`.
 e2e: all images
-	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60
+	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60 -volume-rounds 30
 	$(GO) test -count=1 -timeout 30m -v ./test/local -rounds 30 -fault-rounds 30
 
 # Upstream's e2e specs against a node of ours; writes docs/conformance.md. Upstream's programs are built on first use (about 25 minutes).

@@ -29,7 +29,7 @@ const (
 func Machine(o Options) []Finding {
 	findings := []Finding{user(), kernel(), cgroups(os.DirFS("/"))}
 	findings = append(findings, capabilities("/proc/self/status")...)
-	findings = append(findings, overlay(o.DataDir), devices(), nftables(), memory("/proc/meminfo"), disk(o.DataDir))
+	findings = append(findings, overlay(o.DataDir), devices(), nftables(), memory("/proc/meminfo"), disk(o.DataDir), localVolumes(os.Getenv("PATH")+":/usr/sbin:/sbin", "/sys/module/loop"))
 	if !o.Running {
 		findings = append(findings, ports(o.Ports)...)
 	}
@@ -124,7 +124,7 @@ func capabilities(status string) []Finding {
 	case len(missing) > 0:
 		return []Finding{problem("capabilities", "run it as real root, not in a restricted container", "without %s", strings.Join(missing, ", "))}
 	case !has(unix.CAP_SYS_RESOURCE):
-		return []Finding{note("capabilities", "nothing: containers get the OOM scores that are allowed", "all but SYS_RESOURCE")}
+		return []Finding{note("capabilities", "nothing: containers get the OOM scores that are allowed, and an expanded volume grows when it is mounted next", "all but SYS_RESOURCE")}
 	}
 	return []Finding{ok("capabilities", "all that are needed")}
 }
@@ -218,6 +218,27 @@ func disk(dataDir string) Finding {
 		return problem("disk", "make room, or give another --data-dir", "%.1f GB free in %s; a cluster needs %d", float64(free)/(1<<30), existing(dataDir), minDisk>>30)
 	}
 	return ok("disk", "%.1f GB free in %s", float64(free)/(1<<30), existing(dataDir))
+}
+
+// localVolumes checks that the default StorageClass works: that its programs are in a list of directories, and the kernel has loop devices.
+func localVolumes(path, loop string) Finding {
+	var missing []string
+	for _, program := range []string{"mkfs.ext4", "e2fsck", "resize2fs"} {
+		if !slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
+			info, err := os.Stat(filepath.Join(dir, program))
+			return err == nil && info.Mode()&0o111 != 0
+		}) {
+			missing = append(missing, program)
+		}
+	}
+	const otherwise = "; otherwise claims of the default StorageClass get no volumes here"
+	if len(missing) > 0 {
+		return note("local volumes", "install the package e2fsprogs"+otherwise, "no %s", strings.Join(missing, ", "))
+	}
+	if _, err := os.Stat(loop); err != nil {
+		return note("local volumes", "run modprobe loop"+otherwise, "the kernel has no loop devices")
+	}
+	return ok("local volumes", "their programs and loop devices are there")
 }
 
 // ports checks that ports are free, by listening on them.

@@ -52,6 +52,24 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
+func TestLocalVolumes(t *testing.T) {
+	dir := t.TempDir()
+	if f := localVolumes(dir, dir); f.Level != Note || f.Detail != "no mkfs.ext4, e2fsck, resize2fs" {
+		t.Errorf("%+v", f)
+	}
+	for _, program := range []string{"mkfs.ext4", "e2fsck", "resize2fs"} {
+		if err := os.WriteFile(filepath.Join(dir, program), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := localVolumes("/nowhere:"+dir, filepath.Join(dir, "loop")); f.Level != Note || f.Detail != "the kernel has no loop devices" {
+		t.Errorf("%+v", f)
+	}
+	if f := localVolumes("/nowhere:"+dir, dir); f.Level != OK {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestVersions(t *testing.T) {
 	for version, want := range map[string]bool{"6.18.0-rc1": false, "5.4": false, "5.10.0-8-amd64": false, "5.3.99": true, "4.19": true, "5": true, "6": false} {
 		if older(version, oldestKernel) != want {

@@ -198,7 +198,7 @@ func New(o Options) (*Kubelet, error) {
 	k.podLister = k.pods.Core().V1().Pods().Lister()
 	k.serviceLister = k.informers.Core().V1().Services().Lister()
 	k.runtimeClasses = k.informers.Node().V1().RuntimeClasses().Lister()
-	k.metrics.registry.MustRegister(counts{k})
+	k.metrics.registry.MustRegister(counts{k}, &volumeStats{k: k})
 	return k, nil
 }
 

@@ -14,6 +14,9 @@ import (
 // callTimeout is how long a call to a driver may take.
 const callTimeout = 2 * time.Minute
 
+// statsTimeout is how long a driver may take to say what is used of a volume: all volumes of the node are measured one after another.
+const statsTimeout = 10 * time.Second
+
 // capabilities are what a driver's node service can do.
 type capabilities map[csi.NodeServiceCapability_RPC_Type]bool
 

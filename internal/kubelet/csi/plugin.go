@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,6 +142,11 @@ func (p *Plugin) setUp(ctx context.Context, m *mount, again bool) error {
 			return err
 		}
 	}
+	if m.mode() == corev1.ReadWriteOncePod {
+		if others, err := p.usedByOthers(m.pod.UID, &m.record); err != nil || others {
+			return m.failed(publishing, cmp.Or(err, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")))
+		}
+	}
 	dir := p.podDir(m.pod.UID, m.record.Name)
 	old, err := load(dir)
 	if err != nil {
@@ -224,7 +230,7 @@ func (p *Plugin) Usage(ctx context.Context, uid types.UID, name string) (u volum
 	if ok, err := m.driver.can(ctx, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS); err != nil || !ok {
 		return u, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	response, err := m.driver.node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: m.record.Handle, VolumePath: m.target, StagingTargetPath: m.stagingPath})
 	if err != nil {

@@ -255,3 +255,19 @@ func TestClean(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A volume for one pod is not published for another one, also if another process has published it.
+func TestOnePod(t *testing.T) {
+	n := newNode(t)
+	n.claim("data", func(pv *corev1.PersistentVolume) {
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	})
+	n.setUp(n.pod("a", "data"))
+	want := `MountVolume.SetUp failed for volume "pv-data" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+	n.fails(n.pod("b", "data"), want)
+	n.restart()
+	n.fails(n.pod("b", "data"), want)
+	n.tearDown("b")
+	n.tearDown("a")
+	n.setUp(n.pod("b", "data"))
+}

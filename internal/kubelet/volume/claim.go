@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 		return fail("MountVolume.NodeAffinity check failed", err)
 	}
 	if r.once && m.usedElsewhere(pod.UID, pv.Name) {
-		return fail("MountVolume.SetUp failed", errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+		return fail("MountVolume.SetUp failed", errOnePod)
 	}
 	if p := m.plugin(v, pv); p != nil {
 		return m.setUpByPlugin(ctx, p, Request{Pod: pod, Volume: v, Claim: claim, PersistentVolume: pv, ReadOnly: readOnly})
@@ -41,8 +42,16 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	case source.Local != nil && r.device:
 		r.path, err = source.Local.Path, checkType(source.Local.Path, corev1.HostPathBlockDev)
 	case source.Local != nil:
+		if r.once {
+			if bound, err := m.boundElsewhere(pv.Name, pod.UID); err != nil || bound { // by a pod that another process has set up
+				return fail("MountVolume.SetUp failed", cmp.Or(err, errOnePod))
+			}
+		}
 		r.path, r.managed = m.dir(pod.UID, "local-volume", pv.Name), !readOnly
 		err = m.local(ctx, r.path, pod, pv, readOnly)
+	case source.NFS != nil && !r.device:
+		r.path, r.readOnly = m.dir(pod.UID, "nfs", pv.Name), readOnly || source.NFS.ReadOnly
+		err = m.nfs(ctx, r.path, source.NFS, r.readOnly, pv.Spec.MountOptions)
 	case source.CSI != nil:
 		return fail("MountVolume.MountDevice failed", fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: "+
 			"driver name %s not found in the list of registered CSI drivers", source.CSI.Driver))
@@ -54,6 +63,8 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	}
 	return r, nil
 }
+
+var errOnePod = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
 // isOnePod reports whether a PersistentVolume may be used by one pod only.
 func isOnePod(pv *corev1.PersistentVolume) bool {
@@ -160,7 +171,7 @@ func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *co
 	if !info.IsDir() {
 		return fmt.Errorf("only directories can be mounted as local volumes here: %q is a %s", source, fileType(info.Mode()))
 	}
-	shared, err := m.boundElsewhere(pv.Name)
+	shared, err := m.boundElsewhere(pv.Name, pod.UID)
 	if err != nil {
 		return err
 	}
@@ -187,12 +198,16 @@ func wantsGroup(pod *corev1.Pod, root os.FileInfo) bool {
 	return groupOf(root) != *pod.Spec.SecurityContext.FSGroup || root.Mode().Perm()&0o770 != 0o770 || root.Mode()&os.ModeSetgid == 0
 }
 
-func (m *Manager) boundElsewhere(pv string) (bool, error) {
+// boundElsewhere reports whether another pod has the directory of a local volume.
+func (m *Manager) boundElsewhere(pv string, except types.UID) (bool, error) {
 	left, err := m.Left()
 	if err != nil {
 		return false, err
 	}
 	for _, uid := range left {
+		if uid == except {
+			continue
+		}
 		if there, err := mountedAt(m.dir(uid, "local-volume", pv)); there || err != nil {
 			return there, err
 		}

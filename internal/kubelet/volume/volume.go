@@ -43,6 +43,8 @@ type Options struct {
 	Node func() *corev1.Node
 	// RecursiveReadOnly reports whether the runtime of a pod supports recursive read-only mounts.
 	RecursiveReadOnly func(pod *corev1.Pod) bool
+	// MountProgram is the node's program that mounts NFS; "mount" if empty.
+	MountProgram string
 	// Plugins mount the volumes that this package does not.
 	Plugins []Plugin
 
@@ -74,6 +76,7 @@ type volumeState struct {
 
 // New returns a manager. It does not touch the disk.
 func New(opts Options) *Manager {
+	opts.MountProgram = cmp.Or(opts.MountProgram, "mount")
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -189,6 +192,9 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 		return volumeState{name: v.Name, path: v.HostPath.Path}, checkHostPath(v.HostPath)
 	case v.ConfigMap != nil, v.Secret != nil, v.Projected != nil, v.DownwardAPI != nil:
 		return m.content(ctx, pod, v)
+	case v.NFS != nil:
+		dir := m.dir(pod.UID, "nfs", v.Name)
+		return volumeState{name: v.Name, path: dir, readOnly: v.NFS.ReadOnly}, m.nfs(ctx, dir, v.NFS, v.NFS.ReadOnly, nil)
 	case v.Image != nil:
 		return volumeState{name: v.Name, image: v.Image.Reference, readOnly: true}, nil
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:

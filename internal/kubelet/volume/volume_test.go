@@ -179,10 +179,10 @@ func TestKindsWithoutPlugin(t *testing.T) {
 	volume := func(name string, source corev1.VolumeSource) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: source}
 	}
-	pod := newPod("1", volume("nfs", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), emptyDir("good"),
+	pod := newPod("1", volume("iscsi", corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}), emptyDir("good"),
 		volume("csi", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "disks.example.com"}}),
 		volume("git", corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}))
-	failure(t, f.SetUp(context.Background(), pod), `MountVolume.FindPluginBySpec failed for volume "nfs" : no volume plugin matched`,
+	failure(t, f.SetUp(context.Background(), pod), `MountVolume.FindPluginBySpec failed for volume "iscsi" : no volume plugin matched`,
 		`MountVolume.SetUp failed for volume "csi" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name disks.example.com not found in the list of registered CSI drivers`,
 		"MountVolume.SetUp failed for volume \"git\" : git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`")
 	f.path(pod, "good") // made all the same

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/controller"
@@ -32,6 +33,10 @@ type evaluation struct {
 	metrics    func(labels.Selector) controller.Decision // reads the metrics of the target's pods, and goes on with haveMetrics
 	writeScale func(q *scaleQuery, replicas int32) controller.Action
 
+	counts          *counts
+	began           time.Time
+	action, problem string // as counted
+
 	events   []controller.Action
 	statuses []autoscalingv2.MetricStatus
 }
@@ -46,6 +51,10 @@ func (e *evaluation) minReplicas() int32 { return ptr.Deref(e.hpa.Spec.MinReplic
 // haveScale goes on when the target's scale has been read.
 func (e *evaluation) haveScale(error) controller.Decision {
 	if err := e.scale.err; err != nil {
+		e.problem = errorInternal
+		if _, invalid := schema.ParseGroupVersion(e.hpa.Spec.ScaleTargetRef.APIVersion); invalid != nil {
+			e.problem = errorSpec
+		}
 		e.warn("FailedGetScale", err.Error())
 		e.condition(autoscalingv2.AbleToScale, false, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err))
 		return e.end()
@@ -122,6 +131,7 @@ func (e *evaluation) ambiguous(rivals []controller.Key) controller.Decision {
 
 // failMetrics ends an evaluation because no number of replicas could be computed.
 func (e *evaluation) failMetrics(err error) controller.Decision {
+	e.problem = errorInternal
 	e.setReplicas(e.scale.found.Spec.Replicas, e.hpa.Status.DesiredReplicas)
 	e.warn("FailedComputeMetricsReplicas", err.Error())
 	return e.end()
@@ -155,6 +165,7 @@ func (e *evaluation) rescale(wanted int32, reason string) controller.Decision {
 	current := e.scale.found.Spec.Replicas
 	return controller.Decision{Actions: append(e.takeEvents(), e.writeScale(e.scale, wanted)), Then: func(error) controller.Decision {
 		if err := e.scale.err; err != nil {
+			e.problem = errorInternal
 			e.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %v", wanted, reason, err))
 			e.condition(autoscalingv2.AbleToScale, false, "FailedUpdateScale", fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
 			e.setReplicas(current, e.hpa.Status.DesiredReplicas)
@@ -162,6 +173,9 @@ func (e *evaluation) rescale(wanted int32, reason string) controller.Decision {
 		}
 		e.condition(autoscalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", wanted))
 		e.events = append(e.events, controller.Event(e.hpa, corev1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", wanted, reason))
+		if e.action = actionUp; wanted < current {
+			e.action = actionDown
+		}
 		if e.hpa.Spec.Behavior != nil {
 			e.history.scaled(current, wanted, e.now)
 		}
@@ -190,6 +204,7 @@ func (e *evaluation) takeEvents() []controller.Action {
 
 // end records the events, writes the status if it has changed, and looks again after the sync period, whatever fails.
 func (e *evaluation) end() controller.Decision {
+	e.counts.evaluated(e.hpa, e.action, e.problem, e.began)
 	again := controller.Decision{Actions: e.takeEvents(), RequeueAfter: e.syncPeriod}
 	if equality.Semantic.DeepEqual(e.was.Status, e.hpa.Status) {
 		return again

@@ -50,6 +50,7 @@ type measurement struct {
 	samples map[string]sample    // of a custom metric, by the pod's name
 	values  []int64              // of an object or external metric, in thousandths
 	err     error
+	took    time.Duration
 }
 
 var errNoUsage = errors.New("no metrics returned from resource metrics API")
@@ -104,7 +105,9 @@ func (r *metricsReader) action(q *metricsQuery) controller.Action {
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
 		for i := range q.specs {
+			began := time.Now()
 			q.results[i] = r.read(ctx, c, q, &q.specs[i])
+			q.results[i].took = time.Since(began)
 		}
 		return nil
 	})

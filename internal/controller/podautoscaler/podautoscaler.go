@@ -43,6 +43,7 @@ type loop struct {
 	autoscalers autoscalinglisters.HorizontalPodAutoscalerLister
 	pods        podFinder
 	selectors   selectors
+	counts      *counts
 
 	// readScale, writeScale and readMetrics return the actions that ask the API. The actions do not fail: the query holds the error.
 	readScale   func(*scaleQuery) controller.Action
@@ -67,7 +68,7 @@ func New(deps controller.Deps) controller.Loop {
 
 func newLoop(deps controller.Deps) *loop {
 	l := &loop{settings: settingsOf(deps.Config), log: deps.Log, autoscalers: deps.Informers.Autoscaling().V2().HorizontalPodAutoscalers().Lister(),
-		pods: podFinder{pods: deps.Informers.Core().V1().Pods().Lister()}, histories: map[controller.Key]*history{}}
+		pods: podFinder{pods: deps.Informers.Core().V1().Pods().Lister()}, histories: map[controller.Key]*history{}, counts: newCounts(deps.Metrics)}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -95,7 +96,7 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 		l.forget(key)
 		return controller.Nothing
 	}
-	e := &evaluation{settings: l.settings, was: cached, hpa: cached.DeepCopy(), now: now, history: l.history(key), log: l.log}
+	e := &evaluation{settings: l.settings, was: cached, hpa: cached.DeepCopy(), now: now, history: l.history(key), log: l.log, counts: l.counts, began: time.Now(), action: actionNone, problem: errorNone}
 	e.scale = &scaleQuery{namespace: key.Namespace, target: cached.Spec.ScaleTargetRef}
 	e.writeScale = l.writeScale
 	e.metrics = func(selector labels.Selector) controller.Decision { return l.measure(e, key, selector) }
@@ -122,13 +123,16 @@ func (l *loop) history(key controller.Key) *history {
 	if h == nil {
 		h = &history{}
 		l.histories[key] = h
+		l.counts.known(len(l.histories))
 	}
 	return h
 }
 
 func (l *loop) forget(key controller.Key) {
 	l.selectors.remove(key)
+	l.counts.forget(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.histories, key)
+	l.counts.known(len(l.histories))
 }

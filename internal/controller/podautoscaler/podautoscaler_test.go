@@ -107,6 +107,7 @@ type cluster struct {
 	testing.TB
 	*apitest.Server
 	metrics *metricsAPI
+	counts  *controller.Metrics
 }
 
 // start runs the loop with others, and serves groups of metrics.
@@ -136,12 +137,14 @@ func start(t testing.TB, groups []schema.GroupVersion, loops ...func(controller.
 			return ""
 		})
 	}
+	counts := controller.NewMetrics()
 	controllertest.Run(t, server, append(loops, func(deps controller.Deps) controller.Loop {
 		deps.Config.PodAutoscalerSyncPeriod, deps.Config.PodAutoscalerStabilization = 0.1, 0.3
 		deps.Config.PodAutoscalerCPUInitialization = 0.001 // the pods of tests are young
+		deps.Metrics = counts
 		return podautoscaler.New(deps)
 	})...)
-	return cluster{t, server, s}
+	return cluster{t, server, s, counts}
 }
 
 var resourceMetrics = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
@@ -205,6 +208,25 @@ func (c cluster) condition(name string, kind autoscalingv2.HorizontalPodAutoscal
 	})
 }
 
+// counted returns the sum of a metric of the loop, for one value of its label action.
+func (c cluster) counted(name, action string) (sum float64) {
+	c.Helper()
+	families, err := c.counts.Gather()
+	ok(c, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			has := action == ""
+			for _, l := range m.GetLabel() {
+				has = has || l.GetName() == "action" && l.GetValue() == action
+			}
+			if f.GetName() == "horizontal_pod_autoscaler_controller_"+name && has {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 func cpu(percent int32) []autoscalingv2.MetricSpec {
 	return []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
 		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}}}}
@@ -228,6 +250,9 @@ func TestDeployment(t *testing.T) {
 	ok(t, err)
 	if len(events.Items) == 0 || events.Items[0].Source.Component != "horizontal-pod-autoscaler" {
 		t.Errorf("events: %+v", events.Items)
+	}
+	if up, down := c.counted("reconciliations_total", "scale_up"), c.counted("metric_computation_total", "scale_down"); up == 0 || down == 0 || c.counted("num_horizontal_pod_autoscalers", "") != 1 {
+		t.Errorf("counted %v and %v", up, down)
 	}
 	// Whoever scales to zero turns the autoscaler off.
 	scale, err := c.Client().AppsV1().Deployments("default").GetScale(t.Context(), "web", metav1.GetOptions{})

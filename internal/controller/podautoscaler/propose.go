@@ -32,8 +32,10 @@ func (e *evaluation) propose() (replicas int32, metric string, err error) {
 	failed := 0
 	for i := range specs {
 		p, failure := e.proposeFor(&specs[i], &e.measured.results[i])
+		e.counts.computed(specs[i].Type, e.hpa.Status.CurrentReplicas, p.replicas, failure != nil, e.measured.results[i].took)
 		if failure != nil {
 			e.warn(failure.reason, failure.cause.Error())
+			e.problem = errorInternal
 			if failed++; first == nil {
 				first = failure
 			}

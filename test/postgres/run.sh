@@ -84,7 +84,7 @@ inside() {
   kubectl apply -f "$here/cluster.yaml" >/dev/null
   wait_for 120 ready
   write
-  local round part parts=(cluster containerd shim server processes pod)
+  local i round part size parts=(cluster containerd shim server processes pod)
   for round in $(seq "$rounds"); do
     part=${parts[RANDOM % ${#parts[@]}]}
     [ "$round" -gt ${#parts[@]} ] || part=${parts[round - 1]} # each at least once
@@ -92,6 +92,8 @@ inside() {
     kill_one "$part" || fail "round $round: nothing to kill: $part"
     sleep 1
     wait_for 180 ready
+    sizes
+    wait_for 60 grown
     echo "round $round of $rounds: $part; acknowledged $(cat "$work"/acknowledged/* | wc -l)"
   done
   kill "${writers[@]}" 2>/dev/null || true
@@ -119,6 +121,8 @@ write() { # has pgbench and a writer write to every server
 
 pgbench_forever() { while :; do kubectl --request-timeout 0 exec "postgres-$1" -- pgbench -n -c 2 -T 600 -h 127.0.0.1 -U postgres postgres >/dev/null 2>&1 || true; sleep 1; done; }
 acknowledged() { local i; for i in 0 1 2; do [ -s "$work/acknowledged/$i" ] || return 1; done; }
+sizes() { for i in 0 1 2; do size[i]=$(wc -l <"$work/acknowledged/$i"); done; }
+grown() { for i in 0 1 2; do [ "$(wc -l <"$work/acknowledged/$i")" -gt "${size[i]}" ] || return 1; done; } # every server acknowledges again
 gone() { [ -z "$(kubectl get pods -l app=postgres -o name)" ]; }
 
 check() {

@@ -66,7 +66,7 @@ func (v *volumeKills) round(n int) {
 	v.Helper()
 	name := fmt.Sprint("round-", n)
 	v.killed(func() {
-		v.again(v.claimed(name, "log", fmt.Sprintf("grep -qx %d /data/log || echo %d >> /data/log; sync; cat /data/log", n, n)))
+		v.again(v.claimed(name, "log", fmt.Sprintf("grep -qsx %d /data/log || echo %d >> /data/log; sync; cat /data/log", n, n)))
 		v.claim(name, "20Mi", "")
 		v.again(v.claimed("new-"+name, name, "echo new > /data/file; sync"))
 	})

@@ -28,7 +28,7 @@ func (l *loop) release(pv *corev1.PersistentVolume) controller.Decision {
 	protected := slices.Contains(pv.Finalizers, volumehelpers.PVDeletionProtectionFinalizer)
 	if pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		if protected {
-			return controller.Decision{Actions: []controller.Action{controller.Update(unprotected(pv))}}
+			return letGo(pv)
 		}
 		return controller.Nothing
 	}
@@ -63,7 +63,7 @@ func (l *loop) release(pv *corev1.PersistentVolume) controller.Decision {
 			case pv.DeletionTimestamp == nil:
 				return controller.Decision{Actions: []controller.Action{controller.Delete(pv, metav1.DeleteOptions{})}} // it keeps its finalizer until it is seen here again
 			}
-			return controller.Decision{Actions: []controller.Action{controller.Update(unprotected(pv))}}
+			return letGo(pv)
 		},
 	}
 }
@@ -72,9 +72,14 @@ func deleteFailed(pv *corev1.PersistentVolume, err error) controller.Decision {
 	return controller.Decision{Actions: []controller.Action{controller.Event(pv, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)}}
 }
 
-// unprotected returns a copy of a PersistentVolume without the finalizer.
-func unprotected(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+// letGo removes the finalizer of a PersistentVolume. One that is not there any more had none.
+func letGo(pv *corev1.PersistentVolume) controller.Decision {
 	pv = pv.DeepCopy()
 	pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == volumehelpers.PVDeletionProtectionFinalizer })
-	return pv
+	return controller.Decision{Actions: []controller.Action{controller.Update(pv)}, Then: func(err error) controller.Decision {
+		if apierrors.IsNotFound(err) {
+			return controller.Nothing
+		}
+		return controller.Decision{Err: err}
+	}}
 }

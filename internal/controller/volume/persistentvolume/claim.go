@@ -39,8 +39,8 @@ func do(actions ...controller.Action) controller.Decision {
 	return controller.Decision{Actions: actions}
 }
 
-// waiting returns the Decision to mark a claim as pending and to look at it again, after the actions.
-func waiting(claim *corev1.PersistentVolumeClaim, actions ...controller.Action) controller.Decision {
+// stayPending returns the Decision to mark a claim as pending and to look at it again, after the actions.
+func stayPending(claim *corev1.PersistentVolumeClaim, actions ...controller.Action) controller.Decision {
 	if changed := withPhase(claim, corev1.ClaimPending); changed != nil {
 		actions = append(actions, controller.UpdateStatus(changed))
 	}
@@ -78,11 +78,11 @@ func (b *binder) decideUnbound(claim *corev1.PersistentVolumeClaim) controller.D
 	}
 	switch {
 	case delayed && !storagehelpers.IsDelayBindingProvisioning(claim):
-		return waiting(claim, b.waitsForConsumer(claim))
+		return stayPending(claim, b.waitsForConsumer(claim))
 	case storagehelpers.GetPersistentVolumeClaimClass(claim) != "":
 		return b.provision(claim)
 	default:
-		return waiting(claim, controller.Event(claim, corev1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set"))
+		return stayPending(claim, controller.Event(claim, corev1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set"))
 	}
 }
 
@@ -109,12 +109,12 @@ func (b *binder) waitsForConsumer(claim *corev1.PersistentVolumeClaim) controlle
 func (b *binder) decideRequested(claim *corev1.PersistentVolumeClaim) controller.Decision {
 	volume, err := b.volumes.Get(claim.Spec.VolumeName)
 	if err != nil {
-		return waiting(claim)
+		return stayPending(claim)
 	}
 	switch {
 	case volume.Spec.ClaimRef == nil:
 		if why := mismatch(claim, volume); why != "" {
-			return waiting(claim, controller.Event(claim, corev1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %s", volume.Name, why))
+			return stayPending(claim, controller.Event(claim, corev1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %s", volume.Name, why))
 		}
 		chosen := b.reserved.choose(claim.UID, func(free func(*corev1.PersistentVolume) bool) *corev1.PersistentVolume {
 			if free(volume) {
@@ -123,7 +123,7 @@ func (b *binder) decideRequested(claim *corev1.PersistentVolumeClaim) controller
 			return nil
 		})
 		if chosen == nil {
-			return waiting(claim) // the volume is being bound to another claim, which will be observed
+			return stayPending(claim) // the volume is being bound to another claim, which will be observed
 		}
 		return b.bind(claim, volume)
 	case storagehelpers.IsVolumeBoundToClaim(volume, claim):
@@ -135,7 +135,7 @@ func (b *binder) decideRequested(claim *corev1.PersistentVolumeClaim) controller
 		d.Err = fmt.Errorf("invalid binding of claim %q to volume %q: volume already claimed by %q", controller.KeyOf(claim), volume.Name, refKey(volume.Spec.ClaimRef))
 		return d
 	}
-	return waiting(claim, taken)
+	return stayPending(claim, taken)
 }
 
 // decideBound decides about a claim that has been bound before.

@@ -63,15 +63,21 @@ func (b *binder) find(claim *corev1.PersistentVolumeClaim, delayed bool) (*corev
 	if bound := b.boundTo(claim); bound != nil || delayed {
 		return bound, nil
 	}
-	available := get[*corev1.PersistentVolume](b.volumeIndex, availableByClass, storagehelpers.GetPersistentVolumeClaimClass(claim))
-	return b.reserved.choose(claim.UID, func(free func(*corev1.PersistentVolume) bool) (best *corev1.PersistentVolume) {
+	class := storagehelpers.GetPersistentVolumeClaimClass(claim)
+	b.waiting.add(controller.KeyOf(claim), class)
+	available := get[*corev1.PersistentVolume](b.volumeIndex, availableByClass, class)
+	chosen := b.reserved.choose(claim.UID, func(free func(*corev1.PersistentVolume) bool) (best *corev1.PersistentVolume) {
 		for _, v := range available {
 			if (best == nil || better(v, best)) && free(v) && mismatch(claim, v) == "" && selector.Matches(labels.Set(v.Labels)) {
 				best = v
 			}
 		}
 		return best
-	}), nil
+	})
+	if chosen != nil {
+		b.waiting.remove(controller.KeyOf(claim))
+	}
+	return chosen, nil
 }
 
 // boundTo returns the best volume whose claimRef is a claim, or nil. Its class and the claim's selector do not matter: whoever bound it has decided.

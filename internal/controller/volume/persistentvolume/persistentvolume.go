@@ -33,6 +33,7 @@ type binder struct {
 	claimIndex  cache.Indexer // with claimsByVolume and unboundByClass
 	podsOf      func(claim controller.Key) []*corev1.Pod
 	reserved    reservations
+	waiting     waiting
 }
 
 // New returns the loop. Its keys are PersistentVolumeClaims, and PersistentVolumes, which have no namespace.
@@ -64,6 +65,7 @@ func (b *binder) reconcile(key controller.Key, _ time.Time) controller.Decision 
 		}
 		return b.decideVolume(volume)
 	}
+	b.waiting.remove(key)
 	claim, err := b.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 	if err != nil {
 		return controller.Nothing
@@ -89,7 +91,7 @@ func (b *binder) claimKeys(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-// volumeKeys returns a volume, the claims that are bound to it or that it is bound to, and claims that it suits if it is available.
+// volumeKeys returns a volume, the claims that are bound to it or that it is bound to, and claims that wait for one if it is available.
 func (b *binder) volumeKeys(before, after metav1.Object) []controller.Key {
 	old, _ := before.(*corev1.PersistentVolume)
 	volume, alive := after.(*corev1.PersistentVolume)
@@ -108,17 +110,10 @@ func (b *binder) volumeKeys(before, after metav1.Object) []controller.Key {
 	if !alive || !isAvailable(volume) || old != nil && old.ResourceVersion == volume.ResourceVersion {
 		return keys
 	}
-	woken := 0
-	for _, claim := range get[*corev1.PersistentVolumeClaim](b.claimIndex, unboundByClass, storagehelpers.GetPersistentVolumeClass(volume)) {
-		if delayed, err := storagehelpers.IsDelayBindingMode(claim, b.classes); err != nil || delayed || claim.Spec.VolumeName != "" || !mayTake(claim, volume) {
-			continue
-		}
-		if woken++; woken > mostWoken {
-			break
-		}
-		keys = append(keys, controller.KeyOf(claim))
-	}
-	return keys
+	return append(keys, b.waiting.take(storagehelpers.GetPersistentVolumeClass(volume), mostWoken, func(key controller.Key) bool {
+		claim, err := b.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+		return err == nil && mayTake(claim, volume)
+	})...)
 }
 
 // classKeys returns the claims that wait for a class: those that name it, and if it is a default class those that name none.

@@ -29,6 +29,10 @@ func TestPurge(t *testing.T) {
 	put(t, process.LogPath(dir), "")
 	put(t, process.LogPath(dir)+".1", "")
 	put(t, filepath.Join(dir, agentStateFile+".part"), "")
+	if err := os.Mkdir(filepath.Join(dir, usageDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, usageDir, "history"), "")
 	put(t, filepath.Join(dir, "theirs"), "")
 	if err := Purge(dir, "mine"); err == nil || !strings.Contains(err.Error(), "still in use") {
 		t.Errorf("purged while in use: %v", err)

@@ -120,7 +120,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
 		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
-		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage, UsageHistory: history.Open(filepath.Join(config.DataDir, "usage", "history"), config.Log),
+		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage, UsageHistory: history.Open(filepath.Join(config.DataDir, usageDir, "history"), config.Log),
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
@@ -145,6 +145,9 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	s.kubeconfigsWritten.Store(true)
 	return s, nil
 }
+
+// usageDir is the directory in the data directory of what containers have used.
+const usageDir = "usage"
 
 // storeUsage returns the size and the quota of the store's database.
 func (s *Server) storeUsage(ctx context.Context) (apiserver.StoreUsage, error) {

@@ -35,7 +35,7 @@ type state struct {
 	current, update                 *appsv1.ControllerRevision // the revisions of status.currentRevision and of the template
 	currentTemplate, updateTemplate *corev1.PodTemplateSpec
 
-	replicas         []*corev1.Pod // by ordinal, from start on; those without a uid are to be created
+	replicas         []*corev1.Pod // by ordinal, from start on; those without a uid do not exist
 	condemned        []*corev1.Pod // pods of other ordinals, the highest first
 	firstUnavailable *corev1.Pod   // the pod of the lowest ordinal that is not available, condemned ones last
 
@@ -90,7 +90,7 @@ func (s *state) templateOf(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpe
 	return owned.PatchedTemplate(r.Data.Raw)
 }
 
-// sortPods sorts the pods into replicas and condemned, with a new pod for every ordinal that has none.
+// sortPods sorts the pods into replicas and condemned, with a pod that has nothing but its name for every ordinal that has none.
 func (s *state) sortPods() {
 	s.replicas = make([]*corev1.Pod, ptr.Deref(s.set.Spec.Replicas, 1))
 	for _, pod := range s.pods {
@@ -103,7 +103,7 @@ func (s *state) sortPods() {
 	slices.SortFunc(s.condemned, func(a, b *corev1.Pod) int { return cmp.Compare(ordinalOf(s.set, b), ordinalOf(s.set, a)) })
 	for i, pod := range s.replicas {
 		if pod == nil {
-			s.replicas[i] = s.newPod(s.start + i)
+			s.replicas[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(s.set, s.start+i)}}
 		}
 		if s.firstUnavailable == nil && s.unavailable(s.replicas[i]) {
 			s.firstUnavailable = s.replicas[i]

@@ -76,26 +76,25 @@ func (s *state) unavailable(pod *corev1.Pod) bool {
 	return !is || terminating(pod)
 }
 
-// newPod returns the pod of an ordinal, of the current revision where the rolling update has not arrived or does not go, else of the update revision.
-func (s *state) newPod(ordinal int) *corev1.Pod {
+// newPod returns the pod of a name, of the current revision where the rolling update has not arrived or does not go, else of the update revision.
+func (s *state) newPod(name string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	template, revision := s.updateTemplate, s.update.Name
 	if strategy := s.set.Spec.UpdateStrategy; strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		kept := s.set.Status.CurrentReplicas
 		if strategy.RollingUpdate != nil {
 			kept = s.partition()
 		}
-		if ordinal < s.start+int(kept) {
+		if ordinalOf(s.set, pod) < s.start+int(kept) {
 			template, revision = s.currentTemplate, s.current.Name
 		}
 	}
 	template = template.DeepCopy()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.set.Namespace, Name: podName(s.set, ordinal), GenerateName: owned.Prefix(s.set.Name), Labels: template.Labels, Annotations: template.Annotations,
-			Finalizers: template.Finalizers, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, statefulSetKind)},
-		},
-		Spec: template.Spec,
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Namespace: s.set.Namespace, Name: name, GenerateName: owned.Prefix(s.set.Name), Labels: template.Labels, Annotations: template.Annotations,
+		Finalizers: template.Finalizers, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, statefulSetKind)},
 	}
+	pod.Spec = template.Spec
 	s.identify(pod)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, s.set.Spec.ServiceName

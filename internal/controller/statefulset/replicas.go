@@ -59,7 +59,7 @@ func (s *state) manageReplica(pod *corev1.Pod) (actions []controller.Action, blo
 	case !exists(pod) && s.claimsAreStale(pod):
 		return nil, true
 	case !exists(pod):
-		return append([]controller.Action{s.podAction("Create", pod, append(s.createClaims(pod), controller.Create(pod))...)}, s.ownClaims(pod, true)...), true
+		return append([]controller.Action{s.podAction("Create", pod, append(s.createClaims(pod), controller.Create(s.newPod(pod.Name)))...)}, s.ownClaims(pod, true)...), true
 	}
 	pending := pod.Status.Phase == corev1.PodPending
 	if pending {

@@ -5,7 +5,7 @@
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
 # and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "kubelets" is
 # how late 1,000 of them hear of their pods when 200 are created a second (test/bench/kubelets); "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
-# "loops" is the control plane too, and how fast its loops bring workloads to Ready on hollow nodes (test/bench/loops).
+# "loops" is the control plane too, and how fast its loops bring workloads to Ready on hollow nodes, and bind claims (test/bench/loops).
 # "custom" is custom objects, a webhook and a policy, and "definitions" is 1,000 definitions that nobody uses (COUNT of SCHEMA bytes of schema each), created
 # by one kubectl, and a start with them (test/bench/custom). DRIVER has more flags for these two, as -memory-objects 5000.
 # With BEFORE=PROGRAM another version of skiff takes upstream's place: what a change costs.

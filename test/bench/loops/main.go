@@ -20,10 +20,11 @@ var (
 	kubeconfig = flag.String("kubeconfig", "", "kubeconfig of the server to drive")
 	nodes      = flag.Int("nodes", 20, "how many hollow nodes there are")
 	replicas   = flag.Int("replicas", 100, "how many pods the StatefulSet has")
+	claims     = flag.Int("claims", 1000, "how many PersistentVolumeClaims are bound")
 	rounds     = flag.Int("rounds", 5, "how often each is measured")
 )
 
-const limit = 10 * time.Minute
+const limit = 30 * time.Minute
 
 func main() {
 	flag.Parse()
@@ -55,7 +56,13 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return median(fmt.Sprintf("statefulset-%d-ready", *replicas), func() (time.Duration, error) { return statefulSet(ctx, c) })
+	if err := median(fmt.Sprintf("statefulset-%d-ready", *replicas), func() (time.Duration, error) { return statefulSet(ctx, c) }); err != nil {
+		return err
+	}
+	if err := median(fmt.Sprintf("claims-%d-bound", *claims), func() (time.Duration, error) { return boundClaims(ctx, c) }); err != nil {
+		return err
+	}
+	return median(fmt.Sprintf("claims-%d-provisioned", *claims), func() (time.Duration, error) { return provisionedClaims(ctx, c) })
 }
 
 // median prints the median of a measurement, in seconds.

@@ -79,6 +79,12 @@ func (n *nodeVolumes) DeleteVolume(_ context.Context, rq *csi.DeleteVolumeReques
 	})
 }
 
+func (n *nodeVolumes) size(name string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.volumes[name]
+}
+
 func (n *nodeVolumes) names() (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -215,8 +221,8 @@ func TestLife(t *testing.T) {
 		return ""
 	})
 	pv = c.provisioned(claim)
-	if size := pv.Spec.Capacity[storage]; size.String() != "3Gi" || c.nodes["n1"].volumes[pv.Name] != 3<<30 {
-		t.Errorf("the volume has %s, and %v", &size, c.nodes["n1"].volumes)
+	if size := pv.Spec.Capacity[storage]; size.String() != "3Gi" || c.nodes["n1"].size(pv.Name) != 3<<30 {
+		t.Errorf("the volume has %s, and on the node %d bytes", &size, c.nodes["n1"].size(pv.Name))
 	}
 	c.phase(pv, corev1.VolumeReleased)
 	controllertest.Eventually(t, func() string {

@@ -184,8 +184,12 @@ func bind(from, to string, readOnly bool) error {
 
 // unbind unmounts a path and removes it.
 func unbind(path string) error {
-	for mounted(path) {
-		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
+	for {
+		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // nothing is mounted there, or nothing is there
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}

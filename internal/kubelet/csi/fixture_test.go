@@ -116,6 +116,9 @@ func (d *directories) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeR
 	if err := d.call("stage %s", r.VolumeId); err != nil {
 		return nil, err
 	}
+	if r.VolumeCapability.GetBlock() != nil {
+		return &csi.NodeStageVolumeResponse{}, nil
+	}
 	volume := filepath.Join(d.dir, r.VolumeId)
 	if err := os.MkdirAll(volume, 0o755); err != nil {
 		return nil, err
@@ -137,6 +140,9 @@ func (d *directories) NodePublishVolume(_ context.Context, r *csi.NodePublishVol
 	d.mu.Lock()
 	d.last = r
 	d.mu.Unlock()
+	if r.VolumeCapability.GetBlock() != nil {
+		return &csi.NodePublishVolumeResponse{}, d.bindDevice(r.TargetPath)
+	}
 	from := r.StagingTargetPath
 	if from == "" {
 		from = filepath.Join(d.dir, r.VolumeId)
@@ -145,6 +151,18 @@ func (d *directories) NodePublishVolume(_ context.Context, r *csi.NodePublishVol
 		}
 	}
 	return &csi.NodePublishVolumeResponse{}, bind(from, r.TargetPath, r.Readonly)
+}
+
+// bindDevice shows a device of the machine at a path.
+func (d *directories) bindDevice(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), unix.Mount("/dev/null", path, "", unix.MS_BIND, ""))
 }
 
 func (d *directories) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {

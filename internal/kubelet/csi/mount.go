@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,7 +111,11 @@ func (m *mount) mode() corev1.PersistentVolumeAccessMode {
 }
 
 func (m *mount) mounted() volume.Mounted {
-	return volume.Mounted{Path: m.target, ReadOnly: m.readOnly, SetGroup: m.wantsGroup()}
+	path := m.target
+	if device, err := filepath.EvalSymlinks(path); err == nil && m.record.Block != "" { // a driver may have made a link to its device
+		path = device
+	}
+	return volume.Mounted{Path: path, ReadOnly: m.readOnly, SetGroup: m.wantsGroup()}
 }
 
 // wantsGroup reports whether the kubelet is to give the files of the volume to the pod's group, by the fsGroupPolicy of the CSIDriver.

@@ -271,3 +271,35 @@ func TestOnePod(t *testing.T) {
 	n.tearDown("a")
 	n.setUp(n.pod("b", "data"))
 }
+
+// A block device is published below the kubelet's own directory, and is what containers get as a device.
+func TestBlock(t *testing.T) {
+	n := newNode(t)
+	n.claim("data", func(pv *corev1.PersistentVolume) {
+		block := corev1.PersistentVolumeBlock
+		pv.Spec.VolumeMode = &block
+	})
+	pod := n.pod("a", "data")
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
+	n.driver.failing("publish", internal)
+	n.fails(pod, `MapVolume.MapPodDevice failed for volume "pv-data" : rpc error: code = Internal desc = no`)
+	n.driver.failing("", nil)
+	n.setUp(pod)
+	n.setUp(pod)
+	n.called("stage h-data, publish h-data, publish h-data")
+	devices, err := n.volumes.Devices(pod, c)
+	if err != nil || len(devices) != 1 || devices[0].HostPath != filepath.Join(n.dir, "plugins/kubernetes.io/csi/volumeDevices/publish/pv-data/a") ||
+		devices[0].ContainerPath != "/dev/data" || devices[0].Permissions != "mrw" {
+		t.Errorf("the container gets %v, %v", devices, err)
+	}
+	n.restart()
+	n.tearDown("a")
+	n.called("unpublish h-data, unstage h-data")
+	n.clean()
+	for _, dir := range []string{"publish/pv-data", "staging/pv-data", "pv-data"} {
+		if _, err := os.Stat(filepath.Join(n.dir, "plugins/kubernetes.io/csi/volumeDevices", dir)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+}

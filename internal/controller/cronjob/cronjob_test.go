@@ -224,10 +224,38 @@ func TestClockJumps(t *testing.T) {
 			t.Errorf("%s was created %d times", name, times)
 		}
 	}
-	if len(created) < 10 {
-		t.Errorf("only %d starts", len(created))
+	if len(created) == 0 { // how many there are depends on the jumps
+		t.Error("no starts")
 	}
 	t.Logf("%d starts", len(created))
+}
+
+// The loop was killed after it had created a Job and before it wrote the status, the Job has ended since, and the clock was set back by an hour: when the
+// start comes again it is known, though the Job is deleted at once.
+func TestKilledBeforeStatus(t *testing.T) {
+	c := start(t)
+	c.create("c", "0 * * * *", func(s *batchv1.CronJobSpec) { s.SuccessfulJobsHistoryLimit = new(int32(0)) })
+	at := time.Now().Add(2 * time.Hour).Truncate(time.Hour)
+	job := newCronJob("c", "").Spec.JobTemplate
+	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = at.UTC().Format(time.RFC3339)
+	made, err := c.Client().BatchV1().Jobs("default").Create(t.Context(), &batchv1.Job{Spec: job.Spec, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%d", at.Unix()/60), Annotations: job.Annotations,
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c.get("c"), batchv1.SchemeGroupVersion.WithKind("CronJob"))}}}, metav1.CreateOptions{})
+	c.ok(err)
+	c.finish(made)
+	controllertest.RunAt(t, c.Server, c.now, cronjob.New)
+	controllertest.Eventually(t, func() string {
+		if left := c.jobs(); len(left) > 0 {
+			return fmt.Sprintf("the end of %s", left[0].Name)
+		}
+		return ""
+	})
+	c.clock.Store(int64(time.Until(at.Add(time.Minute))))
+	c.lookAgain("c")
+	c.create("other", "0 * * * *")
+	c.active("other", 1) // by then the loop has seen both
+	if cronJob := c.get("c"); cronJob.Status.LastScheduleTime == nil || !cronJob.Status.LastScheduleTime.Time.Equal(at) || len(cronJob.Status.Active) > 0 {
+		t.Errorf("the start was made again: %+v", cronJob.Status)
+	}
 }
 
 // A thousand CronJobs are due at the same time.

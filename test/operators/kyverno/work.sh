@@ -52,7 +52,7 @@ wait_for 30 contains '"cluster-autoscaler.kubernetes.io/safe-to-evict":"true"' e
 say "a pod with an emptyDir gets an annotation by webhook"
 
 # Generation, kept as the policy says.
-sed 's/^  - exclude:/  - skipBackgroundRequests: false\n    exclude:/' "$practices/add_network_policy.yaml" | kubectl apply -f - >/dev/null
+sed 's/^  - exclude:/  - skipBackgroundRequests: false\n    exclude:/; s|^      kind: NetworkPolicy|      apiVersion: networking.k8s.io/v1\n&|' "$practices/add_network_policy.yaml" | kubectl apply -f - >/dev/null
 ready clusterpolicy/add-networkpolicy
 kubectl create namespace generated >/dev/null
 wait_for 60 kubectl -n generated get networkpolicy default-deny-ingress
@@ -114,7 +114,8 @@ wait_for 60 contains blue team
 say "a MutatingPolicy labels ConfigMaps by webhook"
 
 # Clean-up.
-kubectl apply -f "$source/test/conformance/chainsaw/cleanup/clusterpolicy/cleanup-pod/rbac.yaml" >/dev/null
+kubectl create clusterrole cleanup-pods --verb get,list,watch,delete --resource pods >/dev/null
+kubectl create clusterrolebinding cleanup-pods --clusterrole cleanup-pods --serviceaccount kyverno:kyverno-cleanup-controller >/dev/null
 kubectl delete clusterpolicy no-shells >/dev/null
 kubectl label pod shell cleanup.kyverno.io/ttl=5s >/dev/null
 gone() { ! kubectl get "$@"; }

@@ -110,6 +110,7 @@ e2e: all images
 	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60 -volume-rounds 30
 	$(GO) test -count=1 -timeout 30m -v ./test/local -rounds 30 -fault-rounds 30
 	test/postgres/run.sh 60
+	test/scaling/run.sh
 
 # Upstream's e2e specs against a node of ours; writes docs/conformance.md. Upstream's programs are built on first use (about 25 minutes).
 conformance: all

@@ -105,8 +105,8 @@ func (p *Plugin) awaitAttached(ctx context.Context, m *mount) error {
 	waits := func(text string) error {
 		return &volume.Failure{Volume: m.record.Name, Err: errors.New(text), Waits: true}
 	}
-	err := waits("")
 	for deadline := time.Now().Add(attachWait); ; {
+		var err error
 		status := &p.options.Node().Status
 		switch {
 		case !slices.Contains(status.VolumesInUse, m.unique()):

@@ -37,10 +37,10 @@ func roundUp(required int64, fsType string) int64 {
 	return (required + granularity - 1) / granularity * granularity
 }
 
-// What volumes leave free of the disk: more than the kubelet begins to evict pods at (5 %, at most 2 GiB), and on a large disk than it removes unused images at (10 GiB).
+// What volumes leave free of the disk: more than the kubelet begins to evict pods at (5 %, at most 2 GiB). On a large disk that others have filled, volumes are still to be had.
 const (
 	reservePercent = 12
-	reserveMost    = 16 << 30
+	reserveMost    = 4 << 30
 )
 
 // room returns how many bytes of the disk volumes may still take, and how many they leave.

@@ -40,6 +40,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 func settled(t *testing.T, change ...func(*apiserver.Options)) *server {
 	t.Helper()
 	s := start(t, change...)
+	time.Sleep(10 * time.Millisecond) // the server's own loops look each millisecond whether it is ready
 	synctest.Wait()
 	return s
 }

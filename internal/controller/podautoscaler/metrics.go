@@ -17,6 +17,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/internal/controller/kinds"
 )
 
 const (
@@ -90,7 +91,7 @@ func (m *measurement) sum() (sum int64) {
 
 // metricsReader asks the metrics APIs.
 type metricsReader struct {
-	resources *resources
+	resources *kinds.Finder
 	timeout   time.Duration
 	usages    usageLists
 
@@ -155,7 +156,7 @@ func (r *metricsReader) readObject(ctx context.Context, c *client.Client, q *met
 	kind := schema.FromAPIVersionAndKind(spec.DescribedObject.APIVersion, spec.DescribedObject.Kind).GroupKind()
 	path := []string{"namespaces", q.namespace, "metrics", spec.Metric.Name} // of the namespace itself, whatever its name in the reference
 	if kind != (schema.GroupKind{Kind: "Namespace"}) {
-		of, _, err := r.resources.of(ctx, c, kind)
+		of, _, err := r.resources.Find(ctx, c, kind.WithVersion(""))
 		if err != nil {
 			return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: unable to map kind %v to resource: %w", kind, err)
 		}
@@ -182,7 +183,7 @@ func (r *metricsReader) readCustom(ctx context.Context, c *client.Client, metric
 	}
 	gv, err := r.customVersionOf(ctx, c)
 	if err == nil {
-		err = getJSON(ctx, c, list, params, append([]string{apiPath(gv)}, path...)...)
+		err = kinds.Get(ctx, c, list, params, append([]string{kinds.Path(gv)}, path...)...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
@@ -198,7 +199,7 @@ func (r *metricsReader) customVersionOf(ctx context.Context, c *client.Client) (
 	if now.Before(r.customUntil) {
 		return r.customVersion, nil
 	}
-	versions, err := versionsOf(ctx, c, customGroup)
+	versions, err := kinds.Versions(ctx, c, customGroup)
 	if apierrors.IsNotFound(err) {
 		return schema.GroupVersion{}, fmt.Errorf("no custom metrics API (%s) registered", customGroup)
 	}
@@ -224,7 +225,7 @@ func (r *metricsReader) readExternal(ctx context.Context, c *client.Client, q *m
 		params["labelSelector"] = selector.String()
 	}
 	list := &externalMetricList{}
-	if err := getJSON(ctx, c, list, params, apiPath(schema.GroupVersion{Group: externalGroup, Version: "v1beta1"}), "namespaces", q.namespace, spec.Metric.Name); err != nil {
+	if err := kinds.Get(ctx, c, list, params, kinds.Path(schema.GroupVersion{Group: externalGroup, Version: "v1beta1"}), "namespaces", q.namespace, spec.Metric.Name); err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

@@ -12,6 +12,7 @@ import (
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/kinds"
 )
 
 // settings are the flags that decide about autoscalers.
@@ -72,7 +73,7 @@ func newLoop(deps controller.Deps) *loop {
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
-	resources := &resources{}
+	resources := &kinds.Finder{}
 	scales := scaler{resources}
 	l.readScale, l.writeScale = scales.read, scales.write
 	l.readMetrics = (&metricsReader{resources: resources, timeout: max(l.syncPeriod, leastTimeout), usages: usageLists{maxAge: l.syncPeriod / listPart}}).action

@@ -12,6 +12,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/internal/controller/kinds"
 )
 
 // scaleQuery is a question to the API for the scale of a target, or a change of it.
@@ -19,7 +20,7 @@ type scaleQuery struct {
 	namespace string
 	target    autoscalingv2.CrossVersionObjectReference
 
-	resource apiResource
+	resource kinds.Resource
 	found    *autoscalingv1.Scale
 	err      error
 }
@@ -29,7 +30,7 @@ func (q *scaleQuery) String() string {
 }
 
 // scaler reads and writes the scale subresource of objects of any kind.
-type scaler struct{ resources *resources }
+type scaler struct{ resources *kinds.Finder }
 
 // read returns the action that answers a query. It does not fail: the query holds the error.
 func (s scaler) read(q *scaleQuery) controller.Action {
@@ -44,14 +45,14 @@ func (s scaler) find(ctx context.Context, c *client.Client, q *scaleQuery) error
 	if err != nil {
 		return err
 	}
-	kind := gv.WithKind(q.target.Kind).GroupKind()
+	kind := schema.GroupVersionKind{Group: gv.Group, Kind: q.target.Kind} // in any version
 	for {
-		found, known, err := s.resources.of(ctx, c, kind)
+		found, known, err := s.resources.Find(ctx, c, kind)
 		if err != nil {
 			return err
 		}
-		if !found.scalable {
-			s.resources.forget(kind) // it may become so
+		if found.Scale != autoscalingv1.SchemeGroupVersion {
+			s.resources.Forget(kind) // it may become so
 			return fmt.Errorf("could not find scale subresource for %v in discovery information", found.GroupVersionResource)
 		}
 		q.resource = found
@@ -59,12 +60,12 @@ func (s scaler) find(ctx context.Context, c *client.Client, q *scaleQuery) error
 		if !known || !apierrors.IsNotFound(err) {
 			return err
 		}
-		s.resources.forget(kind) // if it was found a while ago, the resource may have gone rather than the object
+		s.resources.Forget(kind) // if it was found a while ago, the resource may have gone rather than the object
 	}
 }
 
 func (q *scaleQuery) path() []string {
-	return []string{apiPath(q.resource.GroupVersion()), "namespaces", q.namespace, q.resource.Resource, q.target.Name, "scale"}
+	return q.resource.Path(q.namespace, q.target.Name, "scale")
 }
 
 func (q *scaleQuery) get(ctx context.Context, c *client.Client) error {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/client"
+	"skiff/internal/controller/kinds"
 )
 
 // podUsageList is a list of metrics.k8s.io/v1beta1 PodMetrics.
@@ -147,7 +148,7 @@ func listUsages(ctx context.Context, c *client.Client, namespace, selector strin
 		params["labelSelector"] = selector
 	}
 	list := &podUsageList{}
-	if err := getJSON(ctx, c, list, params, "/apis/metrics.k8s.io/v1beta1/namespaces", namespace, "pods"); err != nil {
+	if err := kinds.Get(ctx, c, list, params, "/apis/metrics.k8s.io/v1beta1/namespaces", namespace, "pods"); err != nil {
 		return nil, err
 	}
 	usages := make(map[string]*podUsage, len(list.Items))

@@ -98,7 +98,8 @@ func startSkiff(t *testing.T) string {
 	}
 	authentication := cluster.DefaultAuthentication()
 	authentication.TokenAuthFile = tokens
-	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication, Disable: []string{"scheduler"},
+	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication,
+		Disable:          []string{cluster.PartScheduler, cluster.PartMetrics},                                                                                                 // upstream has the second by an add-on
 		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")}) // as in upstream.sh
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,9 @@ package persistentvolume_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -276,4 +278,43 @@ func TestProvisioned(t *testing.T) {
 	})
 	name = provision(claim)
 	c.claimIs("later", "Bound to "+name+" of 3Gi")
+}
+
+// Claims and volumes that come at the same time find each other at once, and not when the waiting claims are next looked through.
+func TestManyAtOnce(t *testing.T) {
+	c := start(t)
+	const n, writers = 1000, 16
+	for i := range n {
+		c.claim(fmt.Sprint("claim-", i), "1Gi")
+	}
+	began := time.Now()
+	var made sync.WaitGroup
+	for w := range writers {
+		made.Go(func() {
+			for i := w; i < n; i += writers {
+				if _, err := c.volumes().Create(t.Context(), newVolume(fmt.Sprint("volume-", i), "1Gi"), metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	made.Wait()
+	for {
+		claims, err := c.claims().List(c.Context(), metav1.ListOptions{})
+		c.ok(err)
+		bound := 0
+		for _, claim := range claims.Items {
+			if claim.Status.Phase == corev1.ClaimBound {
+				bound++
+			}
+		}
+		if bound == n {
+			break
+		}
+		if time.Since(began) > 8*time.Second {
+			t.Fatalf("%d of %d claims are bound after %v", bound, n, time.Since(began))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("%d claims were bound in %v", n, time.Since(began))
 }

@@ -18,8 +18,8 @@ const (
 	stallTimeout = 15 * time.Second
 	// errorStallTimeout is how long a client that is answered with an error may make no progress with reading it.
 	errorStallTimeout = 2 * time.Second
-	// lateWriteTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
-	lateWriteTimeout = 5 * time.Second
+	// lateTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
+	lateTimeout = 5 * time.Second
 	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of
 	// such requests.
 	largeBody = 256 << 10
@@ -40,8 +40,8 @@ func (w *Writer) LimitWaits(ctx context.Context) {
 		under.LimitWaits(stallTimeout, deadline, w)
 	case connDeadlines:
 		w.conn, w.deadline = under, deadline
-		_ = under.SetReadDeadline(deadline)
-		_ = under.SetWriteDeadline(deadline.Add(lateWriteTimeout))
+		w.allowSilence()
+		_ = under.SetWriteDeadline(deadline.Add(lateTimeout))
 	}
 }
 
@@ -61,6 +61,14 @@ func (w *Writer) limitErrorWait() {
 type connDeadlines interface {
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
+}
+
+// allowSilence lets an HTTP/1.1 client send nothing for as long as its request takes, and a little longer: net/http cancels a request when a read from its
+// connection fails, and it is the request's own deadline that says what became of it.
+func (w *Writer) allowSilence() {
+	if w.conn != nil {
+		_ = w.conn.SetReadDeadline(w.deadline.Add(lateTimeout))
+	}
 }
 
 // Waiting gives the seat back when the request is about to wait for its client.
@@ -83,7 +91,7 @@ func (w *Writer) progressDeadline(latest time.Time) time.Time {
 func (w *Writer) writeWithDeadlines(b []byte) (written int, err error) {
 	w.Waiting()
 	for err == nil && written < len(b) {
-		_ = w.conn.SetWriteDeadline(w.progressDeadline(w.deadline.Add(lateWriteTimeout)))
+		_ = w.conn.SetWriteDeadline(w.progressDeadline(w.deadline.Add(lateTimeout)))
 		var n int
 		n, err = w.ResponseWriter.Write(b[written:min(written+chunkSize, len(b))])
 		written += n
@@ -128,6 +136,7 @@ func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int6
 			}
 		}
 	}
+	w.allowSilence()
 	return b, w.resume(ctx)
 }
 

@@ -56,13 +56,9 @@ func NewFrom(crd *apiextensionsv1.CustomResourceDefinition, version string, sour
 	return s
 }
 
-// Structural returns the structural schema, for OpenAPI and managed fields: nil if the version has none. It must not be changed. It is decoded
-// anew if nothing else needs it.
+// Structural returns the structural schema, for OpenAPI and managed fields: nil if the version has none. It is decoded anew for each call: a definition that has
+// no objects is described too, and should not be compiled for that.
 func (s *Schema) Structural() (*structuralschema.Structural, error) {
-	c, err := s.compiled()
-	if err != nil || c.structural != nil || !c.isStructural {
-		return c.structural, err
-	}
 	version, err := s.source()
 	if err != nil {
 		return nil, err
@@ -150,12 +146,11 @@ func (s *Schema) load() *parts {
 
 // compiled is what creates and updates need beside CEL rules.
 type compiled struct {
-	shape        *shape                       // of the structural schema, nil without one
-	isStructural bool                         // the version has a schema, and it is structural, which those of old definitions need not be
-	structural   *structuralschema.Structural // kept only if there are embedded resources or rules
-	check        *check                       // nil if no object can be known to be valid before the validators ran
-	scale        *apiextensionsv1.CustomResourceSubresourceScale
-	schemas      int // how many there are, one for each field
+	shape      *shape                       // of the structural schema, nil without one
+	structural *structuralschema.Structural // kept only if there are embedded resources or rules
+	check      *check                       // nil if no object can be known to be valid before the validators ran
+	scale      *apiextensionsv1.CustomResourceSubresourceScale
+	schemas    int // how many there are, one for each field
 }
 
 func (s *Schema) compiled() (*compiled, error) {
@@ -183,7 +178,7 @@ func (s *Schema) compile() (*compiled, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	c := &compiled{shape: newShape(structural), isStructural: structural != nil}
+	c := &compiled{shape: newShape(structural)}
 	c.check, c.schemas = newCheck(openAPI)
 	if sub := version.Subresources; sub != nil {
 		c.scale = sub.Scale

@@ -16,7 +16,7 @@ func (c *cluster) localVolumes(t *testing.T) []string {
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: files}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 20Mi}}}
+spec: {accessModes: [ReadWriteOncePod], resources: {requests: {storage: 20Mi}}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim

@@ -303,6 +303,37 @@ func TestOnePod(t *testing.T) {
 	n.remove("v")
 }
 
+// A volume for one pod is published where the kubelet's directory has two paths, as in local nodes: what is mounted in it is in the mount table twice.
+func TestOnePodOfTwoPaths(t *testing.T) {
+	n := newNode(t)
+	standard := t.TempDir()
+	for _, to := range []string{n.kubelet, standard} {
+		if err := unix.Mount(n.kubelet, to, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := unix.Mount("", to, "", unix.MS_SHARED, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := mount("")
+	c.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	n.create("v", 20*mib, c)
+	at := n.publish("v", c, false)
+	if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(standard, "pod", "v", "file")); err != nil {
+		t.Errorf("the mounts of one path are not in the other: %v", err)
+	}
+	n.unpublish("v")
+	n.remove("v")
+}
+
 func TestBlock(t *testing.T) {
 	n := newNode(t)
 	n.create("b", 10*mib, block())

@@ -81,15 +81,22 @@ func notElsewhere(dev *device, id, staging string) error {
 	if err != nil {
 		return internal("failed to find out where volume %s is mounted: %w", id, err)
 	}
-	if staging, err = filepath.EvalSymlinks(staging); err != nil && !os.IsNotExist(err) {
-		return internal("failed to find out where volume %s is staged: %w", id, err)
-	}
 	for _, point := range points {
-		if point != staging {
+		if !samePlace(point, staging) {
 			return status.Errorf(codes.FailedPrecondition, "volume %s is for one pod, and is mounted at %s", id, point)
 		}
 	}
 	return nil
+}
+
+// samePlace reports whether two paths are the same name in the same directory. What is mounted in the kubelet's directory is in the mount table once for each path of it.
+func samePlace(a, b string) bool {
+	in, err := os.Stat(filepath.Dir(a))
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(filepath.Dir(b))
+	return err == nil && os.SameFile(in, other) && filepath.Base(a) == filepath.Base(b)
 }
 
 // bind binds a directory to a directory, or a device to a file.

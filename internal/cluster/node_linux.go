@@ -49,10 +49,27 @@ type node struct {
 	runtimeErr     error
 }
 
+// standardKubelet is the kubelet's root directory on most machines. A CSI driver in a pod has the volumes of this path only.
+const standardKubelet = "/var/lib/kubelet"
+
+// kubeletRoot returns the standard path of the kubelet's root directory where it is bound to the one in the data directory, as in local nodes, so that drivers are
+// told paths that they have too; otherwise the one in the data directory.
+func kubeletRoot(own, standard string) string {
+	a, err := os.Lstat(own)
+	if err != nil {
+		return own
+	}
+	if b, err := os.Lstat(standard); err != nil || !os.SameFile(a, b) { // a symbolic link is another file: the mount table would have the path that it leads to
+		return own
+	}
+	return standard
+}
+
 // startRuntime starts what a node runs without the API: the image registry, the pods' network and the container runtime, which starts in the background while
 // the API server does.
 func startRuntime(ctx context.Context, o nodeOptions) (*node, error) {
 	n := &node{options: o, paths: pathsOf(o.DataDir), name: o.Config.Name, nodeIPs: []string{o.Config.IP}, runtimeStarted: make(chan struct{})}
+	n.paths.kubelet = kubeletRoot(n.paths.kubelet, standardKubelet)
 	var err error
 	if n.images, err = images.Open(n.paths.images); err != nil {
 		return nil, fmt.Errorf("failed to start the image registry: %w", err)

@@ -58,11 +58,13 @@ type Params struct {
 	reader objects.Reader
 	custom func(schema.GroupVersionKind) (Lister, error)
 	kinds  map[admissionregistrationv1.ParamKind]*paramKind
+	last   *paramKind // that was asked for: all bindings of a policy have the same
 }
 
 // paramKind reads the parameters of one kind.
 type paramKind struct {
 	Lister
+	of    admissionregistrationv1.ParamKind
 	gvk   schema.GroupVersionKind
 	found map[types.NamespacedName][]*Param // one; none for an object that does not exist
 }
@@ -82,14 +84,18 @@ func (p *Params) Known(kind *admissionregistrationv1.ParamKind) error {
 }
 
 func (p *Params) kind(kind admissionregistrationv1.ParamKind) (*paramKind, error) {
+	if p.last != nil && p.last.of == kind {
+		return p.last, nil
+	}
 	if k := p.kinds[kind]; k != nil {
+		p.last = k
 		return k, nil
 	}
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse paramKind APIVersion: %w", err)
 	}
-	k := &paramKind{gvk: gv.WithKind(kind.Kind), found: map[types.NamespacedName][]*Param{}}
+	k := &paramKind{of: kind, gvk: gv.WithKind(kind.Kind), found: map[types.NamespacedName][]*Param{}}
 	if info := loadBuiltIn().byKind[k.gvk]; info != nil && !info.Virtual {
 		k.Lister = builtInLister{p.reader, info}
 	} else if p.custom != nil {
@@ -101,7 +107,7 @@ func (p *Params) kind(kind admissionregistrationv1.ParamKind) (*paramKind, error
 	if p.kinds == nil {
 		p.kinds = map[admissionregistrationv1.ParamKind]*paramKind{}
 	}
-	p.kinds[kind] = k
+	p.kinds[kind], p.last = k, k
 	return k, nil
 }
 
@@ -157,15 +163,15 @@ func (k *paramKind) get(ctx context.Context, namespace, name string) ([]*Param, 
 		return found, nil
 	}
 	obj, err := k.Lister.Get(ctx, namespace, name)
+	var params []*Param
 	switch {
-	case apierrors.IsNotFound(err):
-		k.found[key] = nil
-	case err != nil:
+	case err == nil:
+		params = []*Param{k.newParam(obj, key)}
+	case !apierrors.IsNotFound(err):
 		return nil, err
-	default:
-		k.found[key] = []*Param{k.newParam(obj, key)}
 	}
-	return k.found[key], nil
+	k.found[key] = params
+	return params, nil
 }
 
 func (k *paramKind) list(namespace string, r *ParamRef) ([]*Param, error) {

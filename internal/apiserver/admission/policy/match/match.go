@@ -106,12 +106,12 @@ func (c *Criteria) matchNamespace(s *Subject) (bool, error) {
 	}
 	found, err := s.namespaceLabels()
 	switch {
+	case err == nil:
+		return c.namespaces.Matches(labels.Set(found)), nil
 	case apierrors.IsNotFound(err):
 		return false, err
-	case err != nil:
-		return false, apierrors.NewInternalError(err)
 	}
-	return c.namespaces.Matches(labels.Set(found)), nil
+	return false, apierrors.NewInternalError(err)
 }
 
 // matchObject reports whether the object selector matches the object as it is or as it was.

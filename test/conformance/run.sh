@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
 #   test/conformance/run.sh [NAME | NAME=LIST...]       node (../shared/upstream/node-specs.txt), and node-more, network, control, extend, extend-two and state, whose lists are beside this file, if none is given
-# A LIST has the title of a spec per line; `network`, `control`, `state` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
+#   test/conformance/run.sh apps storage autoscaling    beyond conformance: what else the suite has about workloads, volumes and autoscalers (about two hours)
+# A LIST has the title of a spec per line; `network`, `control`, `state`, `apps`, `storage`, `autoscaling` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
 #
 # The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
 # cluster and the suite run on a machine of their own, as far as namespaces make one, and leave nothing behind. PROCS is how many specs run at once.
@@ -25,7 +26,7 @@ main() {
     commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    local nodes=; case $name in network|control|state|extend-two) nodes=2;; esac
+    local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; esac
     export up work name procs skiff nodes
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }

@@ -91,7 +91,7 @@ run() { # NAME: has it do its work on a cluster of its own
     "$skiff" image load --data-dir "$data" "$repo/build/images/busybox.tar" >/dev/null
     mkdir "$data/work-bin"; ln -s "$kubectl" "$data/work-bin/kubectl"; ln -s "$skiff" "$data/work-bin/skiff"
     (
-      export KUBECONFIG=$data/admin.kubeconfig PATH="$data/work-bin:$PATH" data said log bin source version name here="$here/$name" lib="$here/lib.sh"
+      export KUBECONFIG=$data/admin.kubeconfig PATH="$data/work-bin:$PATH" data said log bin source version name go here="$here/$name" lib="$here/lib.sh"
       cd "$here"
       exec timeout 20m bash -Eeuo pipefail -c '. "$lib"; . "$here/work.sh"'
     ) || result=failed

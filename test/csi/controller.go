@@ -178,8 +178,13 @@ func (d *driver) ControllerPublishVolume(_ context.Context, q *csi.ControllerPub
 	if err != nil {
 		return nil, err
 	}
-	if q.NodeId != d.node {
+	if q.NodeId != d.node && !d.shared {
 		return nil, status.Errorf(codes.NotFound, "there is no node %s", q.NodeId)
+	}
+	for node := range t.Nodes {
+		if node != q.NodeId {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", t.ID, node)
+		}
 	}
 	if readOnly, there := t.Nodes[q.NodeId]; there && readOnly != q.Readonly {
 		return nil, status.Error(codes.AlreadyExists, "the volume is attached with another access mode")

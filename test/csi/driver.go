@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -31,8 +32,28 @@ type driver struct {
 	csi.UnimplementedNodeServer
 	dir, name, node string
 	attach          bool
+	shared          bool // the directory is that of the drivers of other nodes, too
 	most            int64
-	mu              sync.Mutex // held in every call: this driver is for tests
+	mu              lock // held in every call: this driver is for tests
+}
+
+// lock is held by one call, of all processes that serve the same directory if it has a file.
+type lock struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+func (l *lock) Lock() {
+	l.mu.Lock()
+	for l.file != nil && errors.Is(unix.Flock(int(l.file.Fd()), unix.LOCK_EX), unix.EINTR) {
+	}
+}
+
+func (l *lock) Unlock() {
+	if l.file != nil {
+		_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN) // it cannot fail
+	}
+	l.mu.Unlock()
 }
 
 // thing is a volume or a snapshot.
@@ -57,6 +78,18 @@ func (d *driver) segment() string { return "topology." + d.name + "/node" }
 
 // prepare makes the driver's directories, and removes what a process that was killed has not finished.
 func (d *driver) prepare() error {
+	if d.shared {
+		if err := os.MkdirAll(d.dir, 0o755); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(filepath.Join(d.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		d.mu.file = file
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, kind := range []string{volumes, snapshots} {
 		if err := os.MkdirAll(filepath.Join(d.dir, kind), 0o755); err != nil {
 			return err
@@ -217,7 +250,11 @@ func supported(list ...*csi.VolumeCapability) error {
 	return nil
 }
 
+// topology returns where the driver's volumes can be reached; nil if everywhere.
 func (d *driver) topology() []*csi.Topology {
+	if d.shared {
+		return nil
+	}
 	return []*csi.Topology{{Segments: map[string]string{d.segment(): d.node}}}
 }
 
@@ -233,9 +270,12 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 	}
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
-		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
-		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}}}, nil
+	list := []*csi.PluginCapability{service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
+		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}}
+	if !d.shared {
+		list = append(list, service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS))
+	}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: list}, nil
 }
 
 func (t *thing) asVolume(d *driver) *csi.Volume {

@@ -32,6 +32,7 @@ func main() {
 	name := flag.String("name", "directories.test", "the driver's name")
 	node := flag.String("node", "", "the node's name; the host name if empty")
 	attach := flag.Bool("attach", false, "volumes are attached to a node before they are mounted there")
+	shared := flag.Bool("shared", false, "the directory is that of the drivers of other nodes, too: a volume can be attached to any node, to one at a time")
 	most := flag.Int64("max-volumes", 0, "how many volumes the node takes; no limit if 0")
 	flag.Parse()
 	if *node == "" {
@@ -42,7 +43,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	d := &driver{dir: *dir, name: *name, node: *node, attach: *attach, most: *most}
+	d := &driver{dir: *dir, name: *name, node: *node, attach: *attach, shared: *shared, most: *most}
 	if err := run(ctx, d, *endpoint, *register, *kubeletEndpoint); err != nil {
 		fmt.Fprintln(os.Stderr, "csi:", err)
 		os.Exit(1)

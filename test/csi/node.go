@@ -24,7 +24,11 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 }
 
 func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: d.most, AccessibleTopology: d.topology()[0]}, nil
+	var topology *csi.Topology
+	if all := d.topology(); len(all) > 0 {
+		topology = all[0]
+	}
+	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: d.most, AccessibleTopology: topology}, nil
 }
 
 func (d *driver) NodeStageVolume(_ context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
@@ -36,8 +40,12 @@ func (d *driver) NodeStageVolume(_ context.Context, q *csi.NodeStageVolumeReques
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := d.volume(q.VolumeId); err != nil {
+	t, err := d.volume(q.VolumeId)
+	if err != nil {
 		return nil, err
+	}
+	if _, attached := t.Nodes[d.node]; d.shared && d.attach && !attached {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to node %s", t.ID, d.node)
 	}
 	return &csi.NodeStageVolumeResponse{}, bind(d.data(volumes, q.VolumeId), q.StagingTargetPath, false)
 }

@@ -109,6 +109,7 @@ chaos: all packages
 e2e: all images
 	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60 -volume-rounds 30
 	$(GO) test -count=1 -timeout 30m -v ./test/local -rounds 30 -fault-rounds 30
+	$(GO) test -count=1 -timeout 90m -v ./test/local -run TestVolumeFaults -volume-rounds 100
 	test/postgres/run.sh 60
 	test/scaling/run.sh
 

@@ -191,8 +191,14 @@ func (c *cluster) ready(t testing.TB, node string, want bool) *corev1.Node {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
+	within(t, 90*time.Second, what, check)
+}
+
+// within waits for a condition for so long.
+func within(t testing.TB, most time.Duration, what string, check func() error) {
+	t.Helper()
 	var err error
-	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}

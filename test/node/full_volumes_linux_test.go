@@ -26,6 +26,9 @@ func TestVolumesFull(t *testing.T) {
 	s := c.space(t)
 	s.create(newPod("neighbour", testserver("main")))
 	was := s.running("neighbour")
+	s.claim("writer", "20Mi", "")
+	s.create(s.claimed("writer", "writer", "n=0; while n=$((n+1)); echo $n >>/data/log && sync /data/log; do echo $n; sleep 0.1; done; echo failed; exit 1"))
+	wasWriter := s.running("writer")
 	const most = 12
 	full := 0
 	for i := range most {
@@ -51,6 +54,9 @@ func TestVolumesFull(t *testing.T) {
 		t.Errorf("there is space for %d volumes of 100Mi on a disk of 1200", full)
 	}
 	s.unharmed(was)
+	s.unharmed(wasWriter)
+	written := s.written()
+	s.await("a pod to write on to its own volume", func() bool { return s.written() > written })
 	for i := range full {
 		if p := s.get(fmt.Sprint("full-", i)); p.Status.Phase != corev1.PodRunning {
 			t.Errorf("pod %s is %s: %s", p.Name, p.Status.Phase, p.Status.Message)
@@ -62,4 +68,16 @@ func TestVolumesFull(t *testing.T) {
 	if _, err := s.api.CoreV1().ConfigMaps(s.name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written"}}, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// written returns up to where a pod has written a sequence to its volume, without a gap.
+func (s *testNamespace) written() (n int) {
+	s.Helper()
+	for line := range strings.Lines(s.logs("writer", &corev1.PodLogOptions{})) {
+		n++
+		if line != fmt.Sprintln(n) {
+			s.Fatalf("the pod that writes says %q after %d", line, n-1)
+		}
+	}
+	return n
 }

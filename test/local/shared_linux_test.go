@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"skiff/test/program"
 )
 
 const (
@@ -70,8 +72,8 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// driverProcess is a process of the CSI driver for tests: that of a node, or the one that creates, attaches and expands volumes.
-type driverProcess struct {
+// process is one that is killed and started again.
+type process struct {
 	name string
 	args []string
 	log  string
@@ -89,10 +91,11 @@ func buildDriver(t testing.TB, to string) {
 	}
 }
 
-// newDriver starts the driver of a node, or the controller if node is empty. dir is the shared directory.
-func (c *cluster) newDriver(t testing.TB, node, dir string) *driverProcess {
+// newDriver starts a process of the CSI driver for tests: that of a node, or the one that creates, attaches and expands volumes if node is empty. dir is the
+// shared directory.
+func (c *cluster) newDriver(t testing.TB, node, dir string) *process {
 	t.Helper()
-	d := &driverProcess{name: "driver of " + node, log: filepath.Join(dir, "driver-"+node+".log")}
+	d := &process{name: "driver of " + node, log: filepath.Join(dir, "driver-"+node+".log")}
 	if node == "" {
 		d.name = "driver's controller"
 		d.args = []string{filepath.Join(dir, "driver"), "--dir", filepath.Join(dir, "csi"), "--endpoint", filepath.Join(dir, "controller.sock")}
@@ -102,45 +105,60 @@ func (c *cluster) newDriver(t testing.TB, node, dir string) *driverProcess {
 			"--endpoint", plugins + "plugins/" + sharedDriver + "/csi.sock", "--registration", plugins + "plugins_registry/" + sharedDriver + "-reg.sock"}
 	}
 	d.args = append(d.args, "--name", sharedDriver, "--attach", "--shared")
-	d.start(t)
-	t.Cleanup(func() { d.kill(t) })
+	d.run(t)
 	return d
 }
 
-func (d *driverProcess) start(t testing.TB) {
+// newPart starts a part of the control plane in a process of its own.
+func (c *cluster) newPart(t testing.TB, dir, part string, flags ...string) *process {
 	t.Helper()
-	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p := &process{name: part, log: filepath.Join(dir, part+".log"),
+		args: append([]string{program.Path(t), part, "--kubeconfig", filepath.Join(c.dir, part+".kubeconfig"), "--leader-elect=false"}, flags...)}
+	p.run(t)
+	return p
+}
+
+// run starts a process until the test ends.
+func (p *process) run(t testing.TB) {
+	t.Helper()
+	p.start(t)
+	t.Cleanup(func() { p.kill(t) })
+}
+
+func (p *process) start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	d.cmd, d.done = exec.Command(d.args[0], d.args[1:]...), make(chan struct{})
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := d.cmd.Start(); err != nil {
+	p.cmd, p.done = exec.Command(p.args[0], p.args[1:]...), make(chan struct{})
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func(cmd *exec.Cmd, done chan struct{}) {
 		defer close(done)
 		_ = cmd.Wait() // it is killed
-	}(d.cmd, d.done)
+	}(p.cmd, p.done)
 }
 
-// kill kills the driver. nsenter, whose child it is in a node, ends with it.
-func (d *driverProcess) kill(t testing.TB) {
+// kill kills the process. nsenter, whose child it is in a node, ends with it.
+func (p *process) kill(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		select {
-		case <-d.done:
+		case <-p.done:
 			return
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("the %s does not end", d.name)
+			t.Errorf("the %s does not end", p.name)
 			return
 		}
-		pid := d.cmd.Process.Pid
-		if d.args[0] == "nsenter" {
+		pid := p.cmd.Process.Pid
+		if p.args[0] == "nsenter" {
 			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 			if n, _ := fmt.Sscan(strings.TrimSpace(string(children)), &pid); n == 0 {
 				continue // it has not started yet, or has just ended

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,11 +24,24 @@ import (
 
 var volumeRounds = flag.Int("volume-rounds", 2, "in how many rounds something is killed while StatefulSets get, expand, move and give up volumes")
 
-// TestVolumeFaults kills the server, the agent, the scheduler and the processes of a CSI driver while two StatefulSets, one on volumes of the default StorageClass and one on
+// ownLoops are the control loops that the controller manager runs when each part is a process of its own: those that make, bind, attach and delete what is tested.
+// The server keeps the others, such as those that sign certificates.
+var ownLoops = []string{"disruption-controller", "garbage-collector-controller", "local-volume-provisioner-controller", "persistentvolume-attach-detach-controller",
+	"persistentvolume-binder-controller", "persistentvolume-expander-controller", "persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller",
+	"statefulset-controller"}
+
+// TestVolumeFaults kills the server, the agent, control loops, the scheduler and the processes of a CSI driver while two StatefulSets, one on volumes of the default StorageClass and one on
 // volumes of that driver, are scaled, expanded, rolled and drained. Each pod writes a sequence to its volume. No claim or volume is ever bound twice, no volume is
 // attached to two nodes or detached while it is mounted, nothing that a pod wrote is lost, and nothing is left in the end.
 func TestVolumeFaults(t *testing.T) {
-	v := newVolumeFaults(t, rand.New(rand.NewPCG(seed.New(t), 2)))
+	random := seed.New(t)
+	t.Run("one process", func(t *testing.T) { volumeFaultRounds(t, rand.New(rand.NewPCG(random, 2)), false) })
+	t.Run("a process for each part", func(t *testing.T) { volumeFaultRounds(t, rand.New(rand.NewPCG(random, 3)), true) })
+}
+
+// volumeFaultRounds is the test in a cluster whose server has its loops and scheduler in its own process, or apart.
+func volumeFaultRounds(t *testing.T, random *rand.Rand, apart bool) {
+	v := newVolumeFaults(t, random, apart)
 	defer func() {
 		if t.Failed() {
 			v.explain()
@@ -64,7 +78,7 @@ type victim struct {
 	kill, start func()
 }
 
-func newVolumeFaults(t *testing.T, random *rand.Rand) *volumeFaults {
+func newVolumeFaults(t *testing.T, random *rand.Rand, apart bool) *volumeFaults {
 	v := &volumeFaults{cluster: newCluster(t, "tide"), t: t, random: random, nodes: []string{"tide-1", "tide-2"}, dir: t.TempDir()}
 	for _, name := range []string{"csi", "reports"} {
 		if err := os.Mkdir(filepath.Join(v.dir, name), 0o777); err != nil {
@@ -73,14 +87,21 @@ func newVolumeFaults(t *testing.T, random *rand.Rand) *volumeFaults {
 	}
 	buildDriver(t, filepath.Join(v.dir, "driver"))
 	v.load(t, "busybox")
-	v.up(t, "--nodes", "2", "--name", v.name)
+	flags := []string{"--nodes", "2", "--name", v.name}
+	if apart {
+		flags = append(flags, "--disable", "scheduler", "--controllers", "*,-"+strings.Join(ownLoops, ",-"))
+	}
+	v.up(t, flags...)
+	if apart {
+		v.victims = append(v.victims, victimOf(t, v.newPart(t, v.dir, "scheduler")),
+			victimOf(t, v.newPart(t, v.dir, "controller-manager", "--controllers", strings.Join(ownLoops, ","))))
+	}
 	for _, node := range v.nodes {
 		v.share(t, node, v.dir)
 		v.victims = append(v.victims, v.skiffOf(node))
 	}
 	for _, node := range append([]string{""}, v.nodes...) {
-		d := v.newDriver(t, node, v.dir)
-		v.victims = append(v.victims, victim{d.name, func() { d.kill(t) }, func() { d.start(t) }})
+		v.victims = append(v.victims, victimOf(t, v.newDriver(t, node, v.dir)))
 	}
 	v.checker = newVolumeChecker(v.api, v.states(t))
 	s := &sidecars{api: v.api, controller: csi.NewControllerClient(dialController(t, v.dir)), nodes: v.states(t), violation: v.checker.violation}
@@ -95,6 +116,10 @@ func newVolumeFaults(t *testing.T, random *rand.Rand) *volumeFaults {
 	v.classes()
 	v.sets = []*faultySet{v.newSet("disk", "local", 2), v.newSet("net", "shared", 2)}
 	return v
+}
+
+func victimOf(t *testing.T, p *process) victim {
+	return victim{p.name, func() { p.kill(t) }, func() { p.start(t) }}
 }
 
 // skiffOf is the skiff process of a node: API server, loops, scheduler and kubelet on the first one, the agent's kubelet on others.
@@ -303,7 +328,7 @@ func (v *volumeFaults) drain(node string, most time.Duration) {
 func (v *volumeFaults) explain() {
 	v.t.Log(v.kubectl(v.t, "get", "nodes,pods,pvc,pv,volumeattachments", "-o", "wide"))
 	v.t.Log(v.kubectl(v.t, "describe", "pods,pvc,statefulsets"))
-	for _, pattern := range []string{"driver-*.log", "reports/*"} {
+	for _, pattern := range []string{"*.log", "reports/*"} {
 		files, _ := filepath.Glob(filepath.Join(v.dir, pattern))
 		for _, file := range files {
 			data, _ := os.ReadFile(file)

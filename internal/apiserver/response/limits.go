@@ -20,6 +20,9 @@ const (
 	errorStallTimeout = 2 * time.Second
 	// lateTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
 	lateTimeout = 5 * time.Second
+	// lateRead is how long after the request's deadline a read from its connection fails over HTTP/1.1: when the deadline has been noticed, and while there is time
+	// to write. net/http reads what is left of a body before it writes.
+	lateRead = time.Second
 	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of
 	// such requests.
 	largeBody = 256 << 10
@@ -67,7 +70,7 @@ type connDeadlines interface {
 // connection fails, and it is the request's own deadline that says what became of it.
 func (w *Writer) allowSilence() {
 	if w.conn != nil {
-		_ = w.conn.SetReadDeadline(w.deadline.Add(lateTimeout))
+		_ = w.conn.SetReadDeadline(w.deadline.Add(lateRead))
 	}
 }
 

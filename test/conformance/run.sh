@@ -96,7 +96,7 @@ inside() { # as the first process of namespaces that are ours alone
   trap clean EXIT
   trap 'exit 130' INT TERM
   # A disk of its own: how full this machine's is should not be what is tested.
-  truncate -s 16G "$data.ext4"; mkfs.ext4 -q "$data.ext4"
+  truncate -s 40G "$data.ext4"; mkfs.ext4 -q "$data.ext4"
   mount -o loop "$data.ext4" "$data"; data=$data/skiff
   for image in "$up"/images/*.tar; do "$skiff" image load --data-dir "$data" "$image"; done
   local how=(--hostname-override node-1); [ -z "$nodes" ] || how=(--nodes "$nodes")

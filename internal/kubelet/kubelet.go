@@ -189,7 +189,7 @@ func New(o Options) (*Kubelet, error) {
 	k.logs = podlogs.New(podlogs.Options{Runtime: o.Runtime, Dir: o.LogDir, LinksDir: o.ContainerLogDir, Log: o.Log})
 	k.runtime.imageLister = o.Runtime
 	k.node = nodestatus.New(nodestatus.Options{Client: o.Client, NodeName: o.NodeName, NodeIPs: o.NodeIPs, Labels: o.Labels, Taints: o.Taints, Port: o.Port,
-		Machine: m, Runtime: &k.runtime, VolumesInUse: k.csi.VolumesInUse, Devices: k.devices.Resources, Log: o.Log})
+		Machine: m, Runtime: &k.runtime, VolumesInUse: k.csi.VolumesInUse, VolumesInUseReported: k.csi.VolumesInUseReported, Devices: k.devices.Resources, Log: o.Log})
 	k.measure = k.signals
 	if err := k.setDefaults(); err != nil {
 		return nil, err

@@ -117,6 +117,11 @@ func (o *Objects) PatchClaimStatus(ctx context.Context, namespace, name string, 
 	return o.client.Kubernetes().CoreV1().PersistentVolumeClaims(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
+// Node reads this node.
+func (o *Objects) Node(ctx context.Context) (*corev1.Node, error) {
+	return o.client.Kubernetes().CoreV1().Nodes().Get(ctx, o.nodeName, metav1.GetOptions{})
+}
+
 // VolumeAttachment reads a VolumeAttachment.
 func (o *Objects) VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
 	return o.client.Kubernetes().StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})

@@ -23,8 +23,9 @@ const (
 
 // inUse are the volumes of this node that a controller attaches, and must not detach.
 type inUse struct {
-	mu   sync.Mutex
-	pods map[corev1.UniqueVolumeName]map[types.UID]bool
+	mu       sync.Mutex
+	pods     map[corev1.UniqueVolumeName]map[types.UID]bool
+	reported map[corev1.UniqueVolumeName]bool // those that the API has been told of since they were added
 }
 
 func (u *inUse) add(name corev1.UniqueVolumeName, uid types.UID, changed func()) {
@@ -50,6 +51,7 @@ func (u *inUse) remove(name corev1.UniqueVolumeName, uid types.UID, changed func
 	gone := known && len(u.pods[name]) == 0
 	if gone {
 		delete(u.pods, name)
+		delete(u.reported, name)
 	}
 	u.mu.Unlock()
 	if gone {
@@ -84,6 +86,27 @@ func (p *Plugin) VolumesInUse() []corev1.UniqueVolumeName {
 	return names
 }
 
+// VolumesInUseReported notes that the API has a node status that was computed with these volumes in use.
+func (p *Plugin) VolumesInUseReported(names []corev1.UniqueVolumeName) {
+	u := &p.inUse
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.reported == nil {
+		u.reported = map[corev1.UniqueVolumeName]bool{}
+	}
+	for _, name := range names {
+		if u.pods[name] != nil {
+			u.reported[name] = true
+		}
+	}
+}
+
+func (u *inUse) isReported(name corev1.UniqueVolumeName) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.reported[name]
+}
+
 // Restore finds the volumes that another process of this node has set up, so that VolumesInUse has them before the node's status is reported.
 func (p *Plugin) Restore() error {
 	all, err := p.records()
@@ -100,21 +123,29 @@ func (p *Plugin) Restore() error {
 	return nil
 }
 
-// awaitAttached waits until a controller has attached the volume, and notes what it says of that.
+// awaitAttached waits until a controller has attached the volume, and notes what it says of that. The controller removes a volume from volumesAttached and
+// then reads volumesInUse, before it detaches the volume: here volumesInUse is written first, and volumesAttached then read from the API. What was observed of the node may be
+// from before that, when a pod that is gone had the volume.
 func (p *Plugin) awaitAttached(ctx context.Context, m *mount) error {
 	waits := func(text string) error {
 		return &volume.Failure{Volume: m.record.Name, Err: errors.New(text), Waits: true}
 	}
 	for deadline := time.Now().Add(attachWait); ; {
 		var err error
-		status := &p.options.Node().Status
 		switch {
-		case !slices.Contains(status.VolumesInUse, m.unique()):
+		case !p.inUse.isReported(m.unique()):
 			err = waits("Volume has not been added to the list of VolumesInUse in the node's volume status")
-		case !slices.ContainsFunc(status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == m.unique() }):
+		case !isAttached(p.options.Node(), m.unique()):
 			err = waits("Volume not attached according to node status")
 		default:
-			return p.attached(ctx, m)
+			node, getErr := p.options.Source.Node(ctx)
+			if getErr == nil && isAttached(node, m.unique()) {
+				return p.attached(ctx, m)
+			}
+			err = waits("Volume not attached according to node status")
+			if getErr != nil {
+				err = m.failed(attaching, fmt.Errorf("volume %v: failed to read what is attached to the node: %w", m.record.Handle, getErr))
+			}
 		}
 		if time.Now().After(deadline) {
 			return err
@@ -125,6 +156,10 @@ func (p *Plugin) awaitAttached(ctx context.Context, m *mount) error {
 		case <-time.After(attachPoll):
 		}
 	}
+}
+
+func isAttached(node *corev1.Node, name corev1.UniqueVolumeName) bool {
+	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
 }
 
 // attached checks the VolumeAttachment of a volume, and takes what the driver's controller wants to have told to its node service.

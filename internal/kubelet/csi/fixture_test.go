@@ -184,6 +184,7 @@ func (d *directories) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolume
 type objects struct {
 	volume.Source
 	mu       sync.Mutex
+	node     corev1.Node
 	drivers  map[string]*storagev1.CSIDriver
 	attached map[string]*storagev1.VolumeAttachment
 	secrets  map[string]*corev1.Secret
@@ -200,6 +201,12 @@ func get[T any](o *objects, m map[string]T, name string) (T, error) {
 		return found, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, name)
 	}
 	return found, nil
+}
+
+func (o *objects) Node(context.Context) (*corev1.Node, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node.DeepCopy(), nil
 }
 
 func (o *objects) CSIDriver(name string) (*storagev1.CSIDriver, error) {
@@ -261,7 +268,7 @@ type node struct {
 	volumes *volume.Manager
 
 	mu     sync.Mutex
-	status corev1.NodeStatus
+	status corev1.NodeStatus // as it was observed
 	events []string
 }
 

@@ -23,6 +23,8 @@ import (
 
 // Source reads what the API says of volumes and drivers. For an object that does not exist it returns an apierrors.IsNotFound error.
 type Source interface {
+	// Node reads this node from the API, not from what was observed of it.
+	Node(ctx context.Context) (*corev1.Node, error)
 	CSIDriver(name string) (*storagev1.CSIDriver, error)
 	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -36,7 +38,7 @@ type Options struct {
 	Root     string // the kubelet's directory
 	NodeName string
 	Source   Source
-	// Node returns the node as the API has it.
+	// Node returns the node as it was observed last.
 	Node func() *corev1.Node
 	// InUseChanged is called when VolumesInUse returns something else.
 	InUseChanged func()

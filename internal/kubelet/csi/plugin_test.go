@@ -192,10 +192,9 @@ func TestAttach(t *testing.T) {
 	n.objects.attached[attachmentID("h-data", driverName, "n1")] = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true,
 		AttachmentMetadata: map[string]string{"device": "/dev/x"}}}
 	n.objects.mu.Unlock()
-	n.mu.Lock()
-	n.status.VolumesInUse = n.plugin.VolumesInUse()
-	n.status.VolumesAttached = []corev1.AttachedVolume{{Name: name}}
-	n.mu.Unlock()
+	n.plugin.VolumesInUseReported(n.plugin.VolumesInUse())
+	n.attachedToNode(name)
+	n.observe()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -218,6 +217,61 @@ func TestAttach(t *testing.T) {
 	if got := n.plugin.VolumesInUse(); len(got) != 0 {
 		t.Errorf("in use after all: %v", got)
 	}
+}
+
+// A pod follows another one with the same volume, which the API still has in use and attached: the kubelet does not mount it before it has reported the new use, nor while it is
+// attached only by what was observed of the node before.
+func TestAttachAfterAnother(t *testing.T) {
+	n := newNode(t)
+	n.claim("data")
+	n.objects.drivers[driverName].Spec.AttachRequired = nil
+	name := corev1.UniqueVolumeName("kubernetes.io/csi/directories.test^h-data")
+	n.objects.attached[attachmentID("h-data", driverName, "n1")] = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	n.objects.node.Status.VolumesInUse = []corev1.UniqueVolumeName{name}
+	n.attachedToNode(name)
+	n.observe()
+	done := make(chan error, 1)
+	go func() { done <- n.volumes.SetUp(t.Context(), n.pod("b", "data")) }()
+	for len(n.plugin.VolumesInUse()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	waits := func(when string) {
+		t.Helper()
+		select {
+		case err := <-done:
+			t.Fatalf("%s: the volume is set up: %v", when, err)
+		case <-time.After(3 * attachPoll):
+		}
+		n.called("")
+	}
+	n.plugin.VolumesInUseReported(nil) // a status that was computed between the two pods
+	waits("not reported")
+	n.attachedToNode() // the controller is about to detach it
+	n.plugin.VolumesInUseReported(n.plugin.VolumesInUse())
+	waits("being detached")
+	n.attachedToNode(name)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	n.called("stage h-data, publish h-data")
+}
+
+// attachedToNode has the API say which volumes are attached to the node.
+func (n *node) attachedToNode(names ...corev1.UniqueVolumeName) {
+	n.objects.mu.Lock()
+	defer n.objects.mu.Unlock()
+	n.objects.node.Status.VolumesAttached = nil
+	for _, name := range names {
+		n.objects.node.Status.VolumesAttached = append(n.objects.node.Status.VolumesAttached, corev1.AttachedVolume{Name: name})
+	}
+}
+
+// observe has the kubelet observe the node as the API has it.
+func (n *node) observe() {
+	live, _ := n.objects.Node(n.Context()) // it does not fail
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status = live.Status
 }
 
 // What drivers say of a volume is what its usage is.

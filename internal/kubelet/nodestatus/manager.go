@@ -35,7 +35,9 @@ type Options struct {
 	Devices func() (capacity, allocatable corev1.ResourceList)
 	// VolumesInUse returns the volumes that no controller may detach; none if nil.
 	VolumesInUse func() []corev1.UniqueVolumeName
-	Log          *slog.Logger
+	// VolumesInUseReported is called with what VolumesInUse has returned, when the API has it.
+	VolumesInUseReported func([]corev1.UniqueVolumeName)
+	Log                  *slog.Logger
 }
 
 // Runtime is what the node's status says about the container runtime.
@@ -84,6 +86,7 @@ type Manager struct {
 	registered    *corev1.Node  // the node as the API returned it last, nil until this process has registered it
 	reportedAt    time.Time     // when the status was last written; zero until this process has written one
 	reportJitter  time.Duration // added to reportInterval until the next write
+	inDoubt       bool          // the last write failed: the API may have it or not
 	unschedulable bool          // spec.unschedulable when it was last observed
 	pressure      Pressure
 	images        []corev1.ContainerImage
@@ -191,7 +194,7 @@ func (m *Manager) Ref() *corev1.ObjectReference {
 func (m *Manager) setReported(node *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.registered, m.reportedAt = node, time.Now()
+	m.registered, m.reportedAt, m.inDoubt = node, time.Now(), false
 	m.reportJitter = time.Duration(float64(reportInterval) * (rand.Float64() - 0.5)) // so that not all nodes report at the same time
 }
 
@@ -208,7 +211,7 @@ func (m *Manager) reportedUID() types.UID {
 // report writes the node's status if it has changed, or was not written for reportInterval.
 func (m *Manager) report(ctx context.Context) error {
 	m.mu.Lock()
-	node, due := m.registered, time.Since(m.reportedAt) > reportInterval+m.reportJitter
+	node, due := m.registered, m.inDoubt || time.Since(m.reportedAt) > reportInterval+m.reportJitter
 	m.mu.Unlock()
 	if node == nil {
 		return errors.New("the node is not registered yet")
@@ -219,6 +222,7 @@ func (m *Manager) report(ctx context.Context) error {
 	m.recordSchedulable(node)
 	status := m.status(ctx, node)
 	if !due && statusEqual(&node.Status, status) {
+		m.inUseReported(status)
 		return nil
 	}
 	patch, err := statusPatch(node, status)
@@ -228,11 +232,21 @@ func (m *Manager) report(ctx context.Context) error {
 	nodes := m.options.Client.Kubernetes().CoreV1().Nodes()
 	updated, err := nodes.Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.inDoubt = true
 		return err // a node that somebody deleted stays deleted until the kubelet is restarted
 	}
 	m.recordConditions(node, updated)
 	m.setReported(updated)
+	m.inUseReported(status)
 	return nil
+}
+
+func (m *Manager) inUseReported(status *corev1.NodeStatus) {
+	if m.options.VolumesInUseReported != nil {
+		m.options.VolumesInUseReported(status.VolumesInUse)
+	}
 }
 
 // newer reports whether resourceVersion a is later than b.

@@ -2,7 +2,9 @@ package nodestatus
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -122,5 +124,45 @@ func TestImages(t *testing.T) {
 	images := f.newManager().listImages(t.Context())
 	if len(images) != 2 || images[0].Names[0] != "big:1" || images[0].SizeBytes != 1<<30 {
 		t.Errorf("images %+v", images)
+	}
+}
+
+// What volumes are in use is said to be reported only when the API has it.
+func TestVolumesInUseReported(t *testing.T) {
+	f := newFixture(t)
+	m := f.newManager()
+	var mu sync.Mutex
+	inUse, reported := []corev1.UniqueVolumeName{"a"}, ""
+	m.options.VolumesInUse = func() []corev1.UniqueVolumeName {
+		mu.Lock()
+		defer mu.Unlock()
+		return inUse
+	}
+	m.options.VolumesInUseReported = func(names []corev1.UniqueVolumeName) {
+		node, err := f.api.Client().CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil || !slices.Equal(node.Status.VolumesInUse, names) {
+			t.Errorf("reported %v, and the API has %v, %v", names, node.Status.VolumesInUse, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		reported = fmt.Sprint(names)
+	}
+	defer f.run(m)()
+	for _, names := range [][]corev1.UniqueVolumeName{{"a"}, {"a", "b"}, {}} {
+		mu.Lock()
+		inUse = names
+		mu.Unlock()
+		m.ReportNow()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			mu.Lock()
+			got := reported
+			mu.Unlock()
+			if got == fmt.Sprint(names) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("reported %s, want %v", got, names)
+			}
+		}
 	}
 }

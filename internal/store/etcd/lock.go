@@ -29,5 +29,8 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{file}, nil
 }
 
-// release unlocks the directory. It leaves the file, because removing it would race with the next process that locks it.
-func (l *dirLock) release() error { return l.file.Close() }
+// release unlocks the directory. It leaves the file, because removing it would race with the next process that locks it. Closing the file is not enough: a child
+// that another goroutine is starting has it too, until it runs its program.
+func (l *dirLock) release() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
+}

@@ -71,6 +71,8 @@ on an empty disk of 16 GB, in namespaces of their own; images are loaded with `s
 are what the suite itself said, in its words or in ours (test/conformance/known.txt). Seconds are those of the spec with others beside it on two cores. `node` is the list of `../shared/upstream/node-specs.txt`,
 `network` every conformance spec of sig-network, `control` those of the API server, the loops, the scheduler and the identities but for those of `extend` and `state`,
 `extend` those of what users extend: custom resources, aggregation, webhooks, admission policies and storage migration; `extend-two` is the same list on two nodes; `state` those of StatefulSets, CronJobs, disruption budgets, certificates projected into pods and volumes that are images.
+`external-csi` and `external-local` are the specs of External Storage, which the suite makes of what a driver says it can do (test/conformance/NAME.yaml): for the CSI driver in test/csi, with external-provisioner, -attacher, -resizer and -snapshotter
+beside it in pods on one node made of namespaces, and for skiff's default StorageClass `local`; the specs that restart a kubelet by ssh are left out. "Skipped" says what the driver does not do.
 """
 
 def document(directory):

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
 #   test/conformance/run.sh [NAME | NAME=LIST...]       node (../shared/upstream/node-specs.txt), and node-more, network, control, extend, extend-two and state, whose lists are beside this file, if none is given
+#   test/conformance/run.sh external-local external-csi    the specs of External Storage for our own class and for a CSI driver in pods
 #   test/conformance/run.sh apps storage autoscaling    beyond conformance: what else the suite has about workloads, volumes and autoscalers (about two hours)
 # A LIST has the title of a spec per line; `network`, `control`, `state`, `apps`, `storage`, `autoscaling` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
+#
+# `external-csi` is for the CSI driver in test/csi, with the sidecars of test/operators beside it in pods, on a node made of namespaces: on the machine itself the driver's manifest would need another path.
+# `external-local` is for skiff's default StorageClass. What each can do is said in NAME.yaml, from which the suite makes its specs: `e2e.test --list-tests --storage.testdriver=NAME.yaml`.
 #
 # The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
 # cluster and the suite run on a machine of their own, as far as namespaces make one, and leave nothing behind. PROCS is how many specs run at once.
@@ -26,8 +30,10 @@ main() {
     commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; esac
-    export up work name procs skiff nodes
+    local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; external-csi) nodes=1;; esac
+    local driver=; [ ! -e "$here/$name.yaml" ] || driver=$here/$name.yaml
+    case $name in external-*) storage;; esac
+    export up work name procs skiff nodes driver
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }
     if [ -n "${FOCUS:-}" ]; then
@@ -68,6 +74,27 @@ build() {
   touch "$up/images/made"
 }
 
+storage() { # what the specs of External Storage need beside the suite: mkfs.xfs, or the CSI driver, the sidecars of others and an image for the driver
+  type -P mkfs.xfs >/dev/null || { apt-get update -qq && apt-get install -y -qq xfsprogs; } >/dev/null
+  [ "$name" = external-csi ] || return 0
+  "$repo/test/operators/run.sh" --build external-attacher external-provisioner external-resizer external-snapshotter
+  (cd "$repo/test/csi" && CGO_ENABLED=0 go build -o "$up/csi-directories" .)
+  SKIFF=$skiff "$repo/test/images/build.sh" "$repo/build/images" busybox
+}
+
+sidecars() { # runs the CSI driver and the sidecars, as test/operators does
+  mkdir -p "$work/$name/log" "$work/$name/programs"
+  ln -sfn "$skiff" "$work/$name/programs/skiff"; ln -sfn "$up/kubectl" "$work/$name/programs/kubectl"
+  local operators; operators=$(cd "${OPERATORS:-$repo/../operators}" && pwd)
+  "$skiff" image load --data-dir "$data" "$repo/build/images/busybox.tar"
+  KUBECONFIG=$data/admin.kubeconfig PATH=$work/$name/programs:$PATH data=$data log=$work/$name/log said=$work/$name/log/said lib=$repo/test/operators/lib.sh \
+    bin=$operators/bin/any source=$operators/source/any program=$up/csi-directories bash -Eeuo pipefail -c '. "$lib"; . "${lib%/*}/csi.sh"
+      driver attach
+      sidecar external-attacher external-provisioner external-resizer external-snapshotter
+      for name in csi-attacher csi-provisioner csi-resizer; do deployed csi $name; done
+      deployed kube-system snapshot-controller'
+}
+
 busybox() { # of the version in upstream's image, as its makers configure it, static
   [ -x "$up/busybox" ] && return
   local src=$up/.src/busybox v=1.37.0
@@ -101,10 +128,11 @@ inside() { # as the first process of namespaces that are ours alone
   for image in "$up"/images/*.tar; do "$skiff" image load --data-dir "$data" "$image"; done
   local how=(--hostname-override node-1); [ -z "$nodes" ] || how=(--nodes "$nodes")
   "$skiff" up --data-dir "$data" --name conformance "${how[@]}"
+  [ "$name" != external-csi ] || sidecars
   local focus=() title
   while IFS= read -r title; do focus+=(--focus="$title"); done < "$work/$name/focus"
   "$up/ginkgo" --procs="$procs" --no-color --silence-skips --timeout=3h "${focus[@]}" "$up/e2e.test" -- --provider=skeleton --kubeconfig="$data/admin.kubeconfig" \
-    --kubectl-path="$up/kubectl" --report-dir="$work/$name/reports" > "$work/$name/suite.log" 2>&1
+    --kubectl-path="$up/kubectl" ${driver:+--storage.testdriver="$driver"} --report-dir="$work/$name/reports" > "$work/$name/suite.log" 2>&1
 }
 
 clean() {

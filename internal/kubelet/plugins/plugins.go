@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -242,11 +243,14 @@ func notify(ctx context.Context, plugin registration.RegistrationClient, problem
 // maxMessage bounds what a plugin may answer.
 const maxMessage = 16 << 20
 
+// reconnect is how soon a plugin that does not listen is tried again: soon, as that costs nothing on the same machine.
+var reconnect = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 3 * time.Second}
+
 // Connect returns a connection to a plugin's socket: a path, or one after unix://. It connects with the first call, and rests when it is not used.
 func Connect(endpoint string) (*grpc.ClientConn, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	connection, err := grpc.NewClient("passthrough:///"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithIdleTimeout(time.Minute), grpc.WithConnectParams(reconnect), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)

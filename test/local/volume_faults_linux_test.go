@@ -133,7 +133,20 @@ func (v *volumeFaults) skiffOf(node string) victim {
 			}
 			return nil
 		})
-	}, func() { v.skiff(v.t, "up") }}
+	}, v.upAgain}
+}
+
+// upAgain starts what does not run. The other node's skiff may be killed while `skiff up` runs, which then says so: it is called again.
+func (v *volumeFaults) upAgain() {
+	v.t.Helper()
+	for range 2 {
+		code, _, errs := v.try(v.t, "up")
+		if code == 0 {
+			return
+		}
+		v.t.Logf("skiff up, called again: %s", errs)
+	}
+	v.skiff(v.t, "up")
 }
 
 // round does something to the sets, kills one or two processes meanwhile, and says what it was.

@@ -67,7 +67,7 @@ INTRO = """# Upstream's e2e suite against skiff
 
 Written by `make conformance` (test/conformance/run.sh) from test/conformance/results; do not edit. The suite is upstream's own `e2e.test` of v1.37.1, unchanged, built from its modules by `../shared/upstream/build.sh`
 with stand-ins for its images (`../shared/upstream/e2e-images.py`; their programs are upstream's and Debian's, and busybox as its makers configure it). It runs against a cluster that `skiff up` starts with one node (two for `network`, `control`, `state` and `extend-two`)
-on an empty disk of 16 GB, in namespaces of their own; images are loaded with `skiff image load` and pulled from there. Every spec of a list is run, in one run, with none left out and none tried again: "failed" and "skipped"
+on an empty disk of 40 GB (16 until 19 November 2026), in namespaces of their own; images are loaded with `skiff image load` and pulled from there. Every spec of a list is run, in one run, with none left out and none tried again: "failed" and "skipped"
 are what the suite itself said, in its words or in ours (test/conformance/known.txt). Seconds are those of the spec with others beside it on two cores. `node` is the list of `../shared/upstream/node-specs.txt`,
 `network` every conformance spec of sig-network, `control` those of the API server, the loops, the scheduler and the identities but for those of `extend` and `state`,
 `extend` those of what users extend: custom resources, aggregation, webhooks, admission policies and storage migration; `extend-two` is the same list on two nodes; `state` those of StatefulSets, CronJobs, disruption budgets, certificates projected into pods and volumes that are images.

@@ -18,11 +18,11 @@ const (
 	stallTimeout = 15 * time.Second
 	// errorStallTimeout is how long a client that is answered with an error may make no progress with reading it.
 	errorStallTimeout = 2 * time.Second
-	// lateTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
-	lateTimeout = 5 * time.Second
-	// lateRead is how long after the request's deadline a read from its connection fails over HTTP/1.1: when the deadline has been noticed, and while there is time
+	// lateWriteTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
+	lateWriteTimeout = 5 * time.Second
+	// lateReadTimeout is how long after the request's deadline a read from its connection fails over HTTP/1.1: when the deadline has been noticed, and while there is time
 	// to write. net/http reads what is left of a body before it writes.
-	lateRead = time.Second
+	lateReadTimeout = time.Second
 	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of
 	// such requests.
 	largeBody = 256 << 10
@@ -44,7 +44,7 @@ func (w *Writer) LimitWaits(ctx context.Context) {
 	case connDeadlines:
 		w.conn, w.deadline = under, deadline
 		w.allowSilence()
-		_ = under.SetWriteDeadline(deadline.Add(lateTimeout))
+		_ = under.SetWriteDeadline(deadline.Add(lateWriteTimeout))
 	}
 }
 
@@ -70,7 +70,7 @@ type connDeadlines interface {
 // connection fails, and it is the request's own deadline that says what became of it.
 func (w *Writer) allowSilence() {
 	if w.conn != nil {
-		_ = w.conn.SetReadDeadline(w.deadline.Add(lateRead))
+		_ = w.conn.SetReadDeadline(w.deadline.Add(lateReadTimeout))
 	}
 }
 
@@ -94,7 +94,7 @@ func (w *Writer) progressDeadline(latest time.Time) time.Time {
 func (w *Writer) writeWithDeadlines(b []byte) (written int, err error) {
 	w.Waiting()
 	for err == nil && written < len(b) {
-		_ = w.conn.SetWriteDeadline(w.progressDeadline(w.deadline.Add(lateTimeout)))
+		_ = w.conn.SetWriteDeadline(w.progressDeadline(w.deadline.Add(lateWriteTimeout)))
 		var n int
 		n, err = w.ResponseWriter.Write(b[written:min(written+chunkSize, len(b))])
 		written += n

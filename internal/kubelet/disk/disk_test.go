@@ -63,9 +63,13 @@ func (n *node) restart() {
 
 // attached returns the devices that are attached to the images, or to that of one volume.
 func (n *node) attached(id string) (list []string) {
+	prefix := n.images
+	if id != "" {
+		prefix = filepath.Join(n.images, id+".img")
+	}
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {
-		if data, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(data), filepath.Join(n.images, id)) {
+		if data, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(data), prefix) {
 			list = append(list, f)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 )
@@ -84,11 +83,6 @@ func createClaims(ctx context.Context, c kubernetes.Interface, class string, cha
 	if err != nil {
 		return 0, err
 	}
-	w, err := c.CoreV1().PersistentVolumeClaims(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return 0, err
-	}
-	defer w.Stop()
 	began := time.Now()
 	created := make(chan error, 1)
 	go func() {
@@ -100,29 +94,23 @@ func createClaims(ctx context.Context, c kubernetes.Interface, class string, cha
 			return err
 		})
 	}()
-	err = untilBound(w, changed)
+	err = untilBound(ctx, c, list.ResourceVersion, changed)
 	took := time.Since(began)
 	return took, errors.Join(err, <-created)
 }
 
-func untilBound(w watch.Interface, changed func(*corev1.PersistentVolumeClaim)) error {
+// untilBound returns when all claims are Bound; version is that of a list without them.
+func untilBound(ctx context.Context, c kubernetes.Interface, version string, changed func(*corev1.PersistentVolumeClaim)) error {
 	bound := map[string]bool{}
-	for e := range w.ResultChan() {
-		claim, ok := e.Object.(*corev1.PersistentVolumeClaim)
-		if !ok {
-			continue
-		}
+	return follow(ctx, c.CoreV1().PersistentVolumeClaims(namespace).Watch, version, func(claim *corev1.PersistentVolumeClaim) bool {
 		if changed != nil {
 			changed(claim)
 		}
 		if claim.Status.Phase == corev1.ClaimBound {
 			bound[claim.Name] = true
 		}
-		if len(bound) == *claims {
-			return nil
-		}
-	}
-	return errors.New("the watch ended before all claims were Bound")
+		return len(bound) == *claims
+	})
 }
 
 // createVolume creates a volume, for a claim if that is not nil.

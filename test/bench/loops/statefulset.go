@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -28,11 +26,6 @@ func statefulSet(ctx context.Context, c kubernetes.Interface) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	w, err := c.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: pods.ResourceVersion})
-	if err != nil {
-		return 0, err
-	}
-	defer w.Stop()
 	labels, count := map[string]string{"app": "loops"}, int32(*replicas)
 	began := time.Now()
 	_, err = c.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "loops"}, Spec: appsv1.StatefulSetSpec{
@@ -42,7 +35,7 @@ func statefulSet(ctx context.Context, c kubernetes.Interface) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	if err := untilReady(w); err != nil {
+	if err := untilReady(ctx, c, pods.ResourceVersion); err != nil {
 		return 0, err
 	}
 	took := time.Since(began)
@@ -60,24 +53,17 @@ func prepare(ctx context.Context, c kubernetes.Interface) error {
 	})
 }
 
-// untilReady returns when all pods of the StatefulSet are Ready.
-func untilReady(w watch.Interface) error {
+// untilReady returns when all pods of the StatefulSet are Ready; version is that of a list without them.
+func untilReady(ctx context.Context, c kubernetes.Interface, version string) error {
 	ready := map[string]bool{}
-	for e := range w.ResultChan() {
-		pod, ok := e.Object.(*corev1.Pod)
-		if !ok {
-			continue
-		}
+	return follow(ctx, c.CoreV1().Pods(namespace).Watch, version, func(pod *corev1.Pod) bool {
 		for _, condition := range pod.Status.Conditions {
 			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
 				ready[pod.Name] = true
 			}
 		}
-		if len(ready) == *replicas {
-			return nil
-		}
-	}
-	return errors.New("the watch ended before all pods were Ready")
+		return len(ready) == *replicas
+	})
 }
 
 // remove deletes the StatefulSet and returns when its pods are gone.

@@ -141,8 +141,9 @@ func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	s.preStopRun = true
 	inner, cancel := context.WithDeadline(ctx, s.deadline)
 	defer cancel()
-	if _, err := w.k.runHook(inner, pod, c, id, podIPs, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
+	if message, err := w.k.runHook(inner, pod, c, id, podIPs, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
 		w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed") // its output may have secrets
+		w.k.options.Log.Warn("a preStop hook failed", "pod", podName(pod), "container", c.Name, "error", message)
 	}
 }
 

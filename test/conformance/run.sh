@@ -32,7 +32,7 @@ main() {
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
     local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; external-csi) nodes=1;; esac
     local driver=; [ ! -e "$here/$name.yaml" ] || driver=$here/$name.yaml
-    case $name in external-*) storage;; esac
+    case $name in external-*) storage;; storage) crictl;; esac
     export up work name procs skiff nodes driver
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }
@@ -95,6 +95,14 @@ sidecars() { # runs the CSI driver and the sidecars, as test/operators does
       deployed kube-system snapshot-controller'
 }
 
+crictl() { # which specs of volumes stop containers with
+  [ -x "$up/crictl" ] && return
+  local dir src=$up/.src/cri-tools
+  dir=$(cd / && GOFLAGS=-mod=mod go mod download -json sigs.k8s.io/cri-tools@v1.36.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  rm -rf "$src"; mkdir -p "$up/.src"; cp -r "$dir" "$src"; chmod -R u+w "$src"
+  (cd "$src" && CGO_ENABLED=0 GOWORK=off go build -mod=mod -buildvcs=false -trimpath -ldflags '-s -w' -o "$up/crictl" ./cmd/crictl)
+}
+
 busybox() { # of the version in upstream's image, as its makers configure it, static
   [ -x "$up/busybox" ] && return
   local src=$up/.src/busybox v=1.37.0
@@ -113,6 +121,7 @@ busybox() { # of the version in upstream's image, as its makers configure it, st
 inside() { # as the first process of namespaces that are ours alone
   mount --make-rprivate /; mount --make-rshared /  # as machines have it, but with nobody else
   for dir in /run /var/lib/cni /etc/cni /opt/cni; do [ ! -d $dir ] || mount -t tmpfs -o mode=755 tmpfs $dir; done
+  [ ! -x "$up/crictl" ] || mount -t tmpfs -o mode=755 tmpfs /usr/local/sbin; [ ! -x "$up/crictl" ] || install "$up/crictl" /usr/local/sbin/
   ip link set lo up
   ip link add uplink type veth peer name outside
   ip link set outside up; ip link set uplink up
@@ -127,7 +136,7 @@ inside() { # as the first process of namespaces that are ours alone
   mount -o loop "$data.ext4" "$data"; data=$data/skiff
   for image in "$up"/images/*.tar; do "$skiff" image load --data-dir "$data" "$image"; done
   local how=(--hostname-override node-1); [ -z "$nodes" ] || how=(--nodes "$nodes")
-  "$skiff" up --data-dir "$data" --name conformance "${how[@]}"
+  "$skiff" up --data-dir "$data" --name "suite-$name" "${how[@]}"
   [ "$name" != external-csi ] || sidecars
   local focus=() title
   while IFS= read -r title; do focus+=(--focus="$title"); done < "$work/$name/focus"

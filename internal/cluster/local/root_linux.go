@@ -131,8 +131,12 @@ type device struct {
 // devices are the device files that containers and their runtime need, with Linux' numbers for them.
 var devices = []device{
 	{"null", 1, 3, 0o666}, {"zero", 1, 5, 0o666}, {"full", 1, 7, 0o666}, {"random", 1, 8, 0o666}, {"urandom", 1, 9, 0o666}, {"kmsg", 1, 11, 0o644},
-	{"tty", 5, 0, 0o666}, {"fuse", 10, 229, 0o666}, {"net/tun", 10, 200, 0o666},
+	{"tty", 5, 0, 0o666}, {"fuse", 10, 229, 0o666}, {"net/tun", 10, 200, 0o666}, {"loop-control", 10, 237, 0o660},
 }
+
+// loops is how many loop devices the nodes of a machine can name, for pods that attach images to them. The kernel makes a device when it is first opened. What
+// attaches one that has no name here, as skiff does for its volumes, names it.
+const loops = 64
 
 func (r *rootBuilder) devices() error {
 	if err := r.mount("tmpfs", "/dev", unix.MS_NOSUID|unix.MS_STRICTATIME, "mode=755,size=4m"); err != nil {
@@ -148,6 +152,11 @@ func (r *rootBuilder) devices() error {
 		}
 		if err := os.Chmod(path, os.FileMode(d.mode)); err != nil { // whatever the umask
 			return err
+		}
+	}
+	for i := range uint32(loops) {
+		if err := unix.Mknod(r.at(fmt.Sprintf("/dev/loop%d", i)), unix.S_IFBLK|0o660, int(unix.Mkdev(7, i))); err != nil {
+			return fmt.Errorf("failed to make /dev/loop%d of the node: %w", i, err)
 		}
 	}
 	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {

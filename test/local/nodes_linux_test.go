@@ -199,7 +199,7 @@ func (c *cluster) checkMachines(t *testing.T, nodes map[string]*corev1.Node) {
 		if got := c.inside(t, name, "hostname"); got != name {
 			t.Errorf("%s is called %s inside", name, got)
 		}
-		for _, path := range []string{"/var/lib/kubelet/pods", "/var/log/pods", "/etc/cni/net.d", "/opt/cni/bin", "/run/containerd/containerd.sock", "/dev/null", "/dev/net/tun", "/dev/fuse", "/dev/loop-control", "/dev/loop0", "/dev/kmsg", "/dev/pts/ptmx"} {
+		for _, path := range []string{"/var/lib/kubelet/pods", "/var/log/pods", "/etc/cni/net.d", "/opt/cni/bin", "/run/containerd/containerd.sock", "/dev/null", "/dev/net/tun", "/dev/fuse", "/dev/loop-control", "/dev/loop0", "/etc/alternatives", "/dev/kmsg", "/dev/pts/ptmx"} {
 			c.inside(t, name, "test", "-e", path)
 		}
 		for line := range strings.Lines(c.inside(t, name, "cat", "/proc/self/mountinfo")) {

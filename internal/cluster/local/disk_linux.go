@@ -62,7 +62,7 @@ func (l *Layout) prepareDisk(n Node) ([]bind, error) {
 		binds = append(binds, bind{From: images, To: filepath.Join(inside, "images")})
 	}
 	binds = append(binds, bind{From: l.programs(), To: "/opt/skiff", ReadOnly: true})
-	for _, dir := range []string{"/etc/ssl", "/etc/pki", "/etc/ca-certificates"} { // authorities to trust
+	for _, dir := range []string{"/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/alternatives"} { // authorities to trust, and where Debian's awk and iptables lead
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			binds = append(binds, bind{From: dir, To: dir, ReadOnly: true})
 		}

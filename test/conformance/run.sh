@@ -32,7 +32,7 @@ main() {
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
     local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; external-csi) nodes=1;; esac
     local driver=; [ ! -e "$here/$name.yaml" ] || driver=$here/$name.yaml
-    case $name in external-*) storage;; storage) crictl;; esac
+    case $name in external-*) storage;; storage) crictl;; autoscaling) consumer;; esac
     export up work name procs skiff nodes driver
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }
@@ -101,6 +101,19 @@ crictl() { # which specs of volumes stop containers with
   dir=$(cd / && GOFLAGS=-mod=mod go mod download -json sigs.k8s.io/cri-tools@v1.36.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
   rm -rf "$src"; mkdir -p "$up/.src"; cp -r "$dir" "$src"; chmod -R u+w "$src"
   (cd "$src" && CGO_ENABLED=0 GOWORK=off go build -mod=mod -buildvcs=false -trimpath -ldflags '-s -w' -o "$up/crictl" ./cmd/crictl)
+}
+
+consumer() { # the image that takes as much processor time and memory as it is asked to
+  [ -e "$up/images/resource-consumer_1.14.tar" ] && return
+  "$shared/build.sh" "$up" resource-consumer
+  local to; to=$(mktemp -d)
+  (cd "$up/.src/kubernetes" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$to/" k8s.io/kubernetes/test/images/resource-consumer/consume-cpu)
+  (mkdir "$to/debs" && cd "$to/debs" && { apt-get download -qq -o APT::Sandbox::User=root stress libc6 || { apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root stress libc6; }; }
+   mkdir "$to/root" && for deb in *.deb; do dpkg-deb -x "$deb" "$to/root"; done; rm -rf "$to"/root/usr/share)
+  cp "$up/resource-consumer" "$to/consumer"
+  printf 'FROM scratch\nCOPY root /\nCOPY consumer /consumer\nCOPY consume-cpu /consume-cpu/consume-cpu\nENV PATH=/usr/bin:/bin\nENTRYPOINT ["/consumer"]\n' > "$to/Dockerfile"
+  "$skiff" image build --tag registry.k8s.io/e2e-test-images/resource-consumer:1.14 --output "$up/images/resource-consumer_1.14.tar" "$to"
+  rm -rf "$to"
 }
 
 busybox() { # of the version in upstream's image, as its makers configure it, static

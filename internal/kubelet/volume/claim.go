@@ -155,7 +155,7 @@ func checkType(path string, want corev1.HostPathType) error {
 	return checkHostPath(&corev1.HostPathVolumeSource{Path: path, Type: &want})
 }
 
-// local binds a directory of the node into the pod's. Its group is set when no other pod has it: then no pod writes in it.
+// local binds a directory of the node into the pod's, or mounts a disk there. Its group is set when no other pod has it: then no pod writes in it.
 func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) error {
 	source := pv.Spec.Local.Path
 	if err := noBacksteps(source); err != nil {
@@ -168,8 +168,9 @@ func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *co
 	if err != nil {
 		return fmt.Errorf("path %q does not exist: %w", source, err)
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("only directories can be mounted as local volumes here: %q is a %s", source, fileType(info.Mode()))
+	disk := info.Mode().Type() == os.ModeDevice
+	if !info.IsDir() && !disk {
+		return fmt.Errorf("only directory and block device are supported: %q is a %s", source, fileType(info.Mode()))
 	}
 	shared, err := m.boundElsewhere(pv.Name, pod.UID)
 	if err != nil {
@@ -178,13 +179,53 @@ func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *co
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	if group := fsGroup(pod); group != nil && !readOnly && !shared && wantsGroup(pod, info) {
+	group := fsGroup(pod)
+	if readOnly || shared {
+		group = nil
+	}
+	if disk {
+		err = m.localDisk(ctx, dir, pod, pv, readOnly, group)
+	} else {
+		err = localDirectory(ctx, dir, pod, pv, info, readOnly, group)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	return nil
+}
+
+// localDirectory binds a directory of the node at dir.
+func localDirectory(ctx context.Context, dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, info os.FileInfo, readOnly bool, group *int64) error {
+	source := pv.Spec.Local.Path
+	if group != nil && wantsGroup(pod, info) {
 		if err := setGroup(ctx, source, *group, false); err != nil {
 			return err
 		}
 	}
-	if err := bindDir(source, dir, readOnly, pv.Spec.MountOptions); err != nil {
-		return errors.Join(err, os.Remove(dir))
+	return bindDir(source, dir, readOnly, pv.Spec.MountOptions)
+}
+
+// localDisk mounts a block device of the node at dir. One that holds nothing gets a file system.
+func (m *Manager) localDisk(ctx context.Context, dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool, group *int64) error {
+	var fsType string
+	if asked := pv.Spec.Local.FSType; asked != nil {
+		fsType = *asked
+	}
+	m.formatting.Lock() // two pods may ask for the same disk
+	err := mountDisk(ctx, pv.Spec.Local.Path, dir, fsType, pv.Spec.MountOptions)
+	m.formatting.Unlock()
+	if err != nil {
+		return err
+	}
+	root, err := os.Stat(dir)
+	if err == nil && group != nil && wantsGroup(pod, root) {
+		err = setGroup(ctx, dir, *group, false)
+	}
+	if err == nil && readOnly {
+		err = makeReadOnly(dir)
+	}
+	if err != nil {
+		return errors.Join(err, unmountBelow(ctx, dir))
 	}
 	return nil
 }

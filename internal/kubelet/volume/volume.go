@@ -57,6 +57,8 @@ type Manager struct {
 	opts   Options
 	tokens tokens
 
+	formatting sync.Mutex // held while a local disk is looked at, formatted and mounted
+
 	mu   sync.Mutex
 	pods map[types.UID]map[string]volumeState
 }

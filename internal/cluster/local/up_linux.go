@@ -225,7 +225,7 @@ func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (started 
 			}
 			began := false
 			if n.Server() {
-				began, err = m.startServer(listener)
+				began, err = l.startServer(m, listener)
 			} else {
 				began, err = m.startAgent(ctx, server)
 			}
@@ -238,6 +238,21 @@ func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (started 
 		})
 	}
 	return started, each(starts...)
+}
+
+// startServer starts the server of node 1, unless it runs. Without a listener it ran when the layout was made, and may have ended since.
+func (l *Layout) startServer(m *machine, listener *net.TCPListener) (bool, error) {
+	if listener == nil && !m.runsSkiff() {
+		late, err := l.listenOrFind()
+		if err != nil {
+			return false, fmt.Errorf("failed to listen for the API on this machine: %w", err)
+		}
+		if late != nil {
+			defer late.Close() // the server has it too by then
+			listener = late
+		}
+	}
+	return m.startServer(listener)
 }
 
 // each calls functions concurrently and returns when all have returned.

@@ -3,7 +3,7 @@
 #   test/conformance/run.sh [NAME | NAME=LIST...]       node (../shared/upstream/node-specs.txt), and node-more, network, control, extend, extend-two and state, whose lists are beside this file, if none is given
 #   test/conformance/run.sh external-local external-csi    the specs of External Storage for our own class and for a CSI driver in pods
 #   test/conformance/run.sh apps storage autoscaling    beyond conformance: what else the suite has about workloads, volumes and autoscalers (about two hours)
-# A LIST has the title of a spec per line; `network`, `control`, `state`, `apps`, `storage`, `autoscaling` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
+# A LIST has the title of a spec per line; `network`, `control`, `state`, `apps`, `storage` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`), `autoscaling` on four. What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
 #
 # `external-csi` is for the CSI driver in test/csi, with the sidecars of test/operators beside it in pods, on a node made of namespaces: on the machine itself the driver's manifest would need another path.
 # `external-local` is for skiff's default StorageClass. What each can do is said in NAME.yaml, from which the suite makes its specs: `e2e.test --list-tests --storage.testdriver=NAME.yaml`.
@@ -15,7 +15,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 shared=$(cd "$repo/.." && pwd)/shared/upstream
-procs=${PROCS:-4} skiff=${SKIFF:-$repo/bin/skiff}
+skiff=${SKIFF:-$repo/bin/skiff}
 
 main() {
   [ $# -gt 0 ] || set -- node node-more network control extend extend-two state
@@ -30,7 +30,8 @@ main() {
     commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    local nodes=; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; external-csi) nodes=1;; esac
+    local nodes= procs=${PROCS:-4}; case $name in network|control|state|apps|storage|autoscaling|extend-two) nodes=2;; external-csi) nodes=1;; esac
+    case $name in autoscaling) nodes=4 procs=2;; esac # a spec's pods ask for 2.5 processors, and take up to one
     local driver=; [ ! -e "$here/$name.yaml" ] || driver=$here/$name.yaml
     case $name in external-*) storage;; storage) crictl;; autoscaling) consumer;; esac
     export up work name procs skiff nodes driver

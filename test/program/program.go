@@ -32,7 +32,11 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "skiff")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/skiff")
+	args := []string{"build", "-trimpath", "-o", path}
+	if slim := filepath.Join(root, "build", "slim", "go.mod"); exists(slim) { // as make builds it, so that nothing is compiled twice
+		args = append(args, "-modfile", slim, "-tags", "grpcnotrace")
+	}
+	cmd := exec.Command("go", append(args, "./cmd/skiff")...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		os.RemoveAll(dir)

@@ -98,6 +98,7 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	a := &c.Authentication
 	f.BoolVar(&a.AnonymousAuth, "anonymous-auth", a.AnonymousAuth, "serve requests without credentials, as the user system:anonymous")
 	f.StringVar(&a.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are recognized, besides the cluster's own")
+	f.StringVar(&a.BasicAuthFile, "basic-auth-file", "", "file of users with passwords: password,user,uid,\"group,...\", as in Kubernetes until v1.18")
 	f.StringVar(&a.TokenAuthFile, "token-auth-file", "", "file of static bearer tokens: token,user,uid,\"group,...\"")
 	f.BoolVar(&a.EnableBootstrapTokenAuth, "enable-bootstrap-token-auth", a.EnableBootstrapTokenAuth, "recognize tokens in Secrets of type bootstrap.kubernetes.io/token in kube-system")
 	f.StringSliceVar(&a.APIAudiences, "api-audiences", nil, "audiences of tokens for this server; its issuers if empty")

@@ -3,6 +3,7 @@
 // admission. Each kind of credential has a folder of its own:
 //
 //	requestheader   headers set by a front proxy
+//	basicauth       a file of users and passwords
 //	clientcert      client certificates
 //	bearer          bearer tokens, which these recognize:
 //	  tokenfile       a file of tokens

@@ -17,6 +17,7 @@ func TestSuite(t *testing.T) {
 		"client certificate":                        clientCert,
 		"client certificate of an intermediate CA":  intermediateCert,
 		"request header":                            requestHeader,
+		"password file":                             passwordFile,
 		"token file":                                tokenFile,
 		"service account token":                     accountToken,
 		"service account token bound to a Pod":      podToken,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authn/basicauth"
 	"skiff/internal/apiserver/authn/bearer"
 	"skiff/internal/apiserver/authn/bootstraptoken"
 	"skiff/internal/apiserver/authn/clientcert"
@@ -31,6 +32,7 @@ type Options struct {
 	EnableBootstrapTokenAuth bool     // --enable-bootstrap-token-auth
 	APIAudiences             []string // --api-audiences; the issuers if empty
 	TokenAuthFile            string   // --token-auth-file
+	BasicAuthFile            string   // --basic-auth-file
 
 	ClientCAFile string         // --client-ca-file
 	ClientCAs    clientcert.CAs // replaces ClientCAFile
@@ -84,7 +86,7 @@ type Trust struct {
 	FrontProxyNames []string // the allowed common names of front proxies; empty allows any
 }
 
-// New returns the authentication that the options describe: front proxy, client certificate, bearer token, anonymous, in this order.
+// New returns the authentication that the options describe: front proxy, password, client certificate, bearer token, anonymous, in this order.
 func New(o Options, store objects.Store) (*Authentication, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -101,7 +103,7 @@ func New(o Options, store objects.Store) (*Authentication, error) {
 	}
 	var tokens authn.Tokens
 	for _, add := range []func(*Options, objects.Store, *authn.Tokens) error{
-		a.addRequestHeader, a.addClientCert, a.addTokenFile, a.addServiceAccounts, a.addBootstrapTokens,
+		a.addRequestHeader, a.addBasicAuth, a.addClientCert, a.addTokenFile, a.addServiceAccounts, a.addBootstrapTokens,
 	} {
 		if err := add(&o, store, &tokens); err != nil {
 			return nil, err
@@ -179,6 +181,18 @@ func (a *Authentication) addRequestHeader(o *Options, _ objects.Store, _ *authn.
 	a.ClientCAs = append(a.ClientCAs, cas)
 	a.Trust.FrontProxies, a.Trust.Headers, a.Trust.FrontProxyNames = cas, o.RequestHeader, o.RequestHeaderAllowedNames
 	a.chain = append(a.chain, requestheader.New(o.RequestHeader, cas, o.RequestHeaderAllowedNames, o.Clock))
+	return nil
+}
+
+func (a *Authentication) addBasicAuth(o *Options, _ objects.Store, _ *authn.Tokens) error {
+	if o.BasicAuthFile == "" {
+		return nil
+	}
+	file, err := basicauth.Read(o.BasicAuthFile, o.Log)
+	if err != nil {
+		return err
+	}
+	a.chain = append(a.chain, file)
 	return nil
 }
 

@@ -75,6 +75,17 @@ are what the suite itself said, in its words or in ours (test/conformance/known.
 beside it in pods on one node made of namespaces, and for skiff's default StorageClass `local`; the specs that restart a kubelet by ssh are left out. "Skipped" says what the driver does not do.
 """
 
+def conformance(directory):
+    """How many of the conformance specs passed, and which did not. One that is in several lists counts once, and has to pass in each."""
+    passed, others = set(), set()
+    for path in glob.glob(os.path.join(directory, "results", "*.txt")):
+        for line in open(path):
+            if "[Conformance]" in line and not line.startswith("    "):
+                result, _, title = line.strip().split(" ", 2)
+                (passed if result == "passed" else others).add(title)
+    said = f"Of the {len(passed | others)} specs of conformance, {len(passed - others)} passed."
+    return said + "".join(f" Not so: {title}." for title in sorted(others))
+
 def document(directory):
     known = {}
     path = os.path.join(directory, "known.txt")
@@ -84,6 +95,7 @@ def document(directory):
             if line.startswith("    "): known[title] = line.strip()
             elif line.strip() and not line.startswith("#"): title = line.strip()
     print(INTRO)
+    print(conformance(directory) + "\n")
     for name in sorted(os.path.basename(path).removesuffix(".txt") for path in glob.glob(os.path.join(directory, "results", "*.txt"))):
         lines = open(os.path.join(directory, "results", name + ".txt")).read().splitlines()
         print(f"## {name}\n\n{lines[0].removeprefix('# ')}.\n\n| result | s | spec |\n|---|---|---|")

@@ -60,7 +60,7 @@ listOf() {
 build() {
   [ -x "$skiff" ] || { echo "run.sh: $skiff is not there: make" >&2; exit 1; }
   "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl sample-apiserver
-  [ -e "$up/images/made" ] && return
+  [ -e "$up/images/made-with-wget" ] && return
   local missing=
   for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc make:make curl:curl bzip2:bzip2; do
     type -P "${p%:*}" >/dev/null || missing="$missing ${p#*:}"
@@ -68,11 +68,12 @@ build() {
   [ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing; } >/dev/null
   busybox
   mkdir -p "$up/lab"; ln -sfn "$up" "$up/lab/bin"
-  # The recipe takes Debian's busybox, with bash for a shell, as that busybox drops variables with a dash in their names. A spec compares what the
-  # shell says with what busybox's says, so its place and its shell's are taken by the busybox that upstream's image has.
+  # The recipe takes Debian's busybox, with bash for a shell, as that busybox drops variables with a dash in their names, and a script in bash for its wget.
+  # A spec compares what the shell says with what busybox's says, so its place and its shell's are taken by the busybox that upstream's image has, wget too.
+  sed 's|^    put(t, "bin/wget".*|    put(t, "bin/wget", link="busybox")|' "$shared/e2e-images.py" > "$up/lab/images.py"
   GOMODCACHE=$(go env GOMODCACHE) unshare --mount bash -euc 'for to in /bin/busybox /bin/bash-static; do mount --bind "$0" "$(readlink -f $to)"; done; exec python3 "$@"' \
-    "$up/busybox" "$shared/e2e-images.py" "$up/lab" "$up/images"
-  touch "$up/images/made"
+    "$up/busybox" "$up/lab/images.py" "$up/lab" "$up/images"
+  touch "$up/images/made-with-wget"
 }
 
 storage() { # what the specs of External Storage need beside the suite: mkfs.xfs, or the CSI driver, the sidecars of others and an image for the driver
@@ -104,8 +105,8 @@ crictl() { # which specs of volumes stop containers with
   (cd "$src" && CGO_ENABLED=0 GOWORK=off go build -mod=mod -buildvcs=false -trimpath -ldflags '-s -w' -o "$up/crictl" ./cmd/crictl)
 }
 
-consumer() { # the image that takes as much processor time and memory as it is asked to
-  [ -e "$up/images/resource-consumer_1.14.tar" ] && return
+consumer() { # the image that takes as much processor time and memory as it is asked to; the recipe's cannot do so
+  [ -e "$up/images/made-with-consumer" ] && return
   "$shared/build.sh" "$up" resource-consumer
   local to; to=$(mktemp -d)
   (cd "$up/.src/kubernetes" && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$to/" k8s.io/kubernetes/test/images/resource-consumer/consume-cpu)
@@ -115,6 +116,7 @@ consumer() { # the image that takes as much processor time and memory as it is a
   printf 'FROM scratch\nCOPY root /\nCOPY consumer /consumer\nCOPY consume-cpu /consume-cpu/consume-cpu\nENV PATH=/usr/bin:/bin\nENTRYPOINT ["/consumer"]\n' > "$to/Dockerfile"
   "$skiff" image build --tag registry.k8s.io/e2e-test-images/resource-consumer:1.14 --output "$up/images/resource-consumer_1.14.tar" "$to"
   rm -rf "$to"
+  touch "$up/images/made-with-consumer"
 }
 
 busybox() { # of the version in upstream's image, as its makers configure it, static

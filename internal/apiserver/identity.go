@@ -31,10 +31,12 @@ type identity struct {
 func (s *Server) addIdentity() error {
 	options := s.opts.Authentication
 	options.Notes, options.Log = front.RequestNotes{}, s.opts.Log
+	options.Stopping, options.Dial, options.Metrics = s.stopping, s.opts.Dial, s.api.Metrics.Registry
 	var err error
 	if s.identity.authentication, err = authnconfig.New(options, s.loopback); err != nil {
 		return err
 	}
+	s.background.Go(s.identity.authentication.Run)
 	var roles *rbac.Authorizer
 	chain, err := s.newAuthorizer(&roles)
 	if err != nil {

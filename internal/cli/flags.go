@@ -97,6 +97,8 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	c.Authentication = cluster.DefaultAuthentication()
 	a := &c.Authentication
 	f.BoolVar(&a.AnonymousAuth, "anonymous-auth", a.AnonymousAuth, "serve requests without credentials, as the user system:anonymous")
+	track(f, &a.AnonymousAuthGiven, "anonymous-auth")
+	addIssuerFlags(f, c)
 	f.StringVar(&a.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are recognized, besides the cluster's own")
 	f.StringVar(&a.BasicAuthFile, "basic-auth-file", "", "file of users with passwords: password,user,uid,\"group,...\", as in Kubernetes until v1.18")
 	f.StringVar(&a.TokenAuthFile, "token-auth-file", "", "file of static bearer tokens: token,user,uid,\"group,...\"")
@@ -124,6 +126,27 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	t := c.Tolerations
 	f.Int64Var(&t.NotReady, "default-not-ready-toleration-seconds", t.NotReady, "how long a pod that says nothing of it stays on a node that is not ready")
 	f.Int64Var(&t.Unreachable, "default-unreachable-toleration-seconds", t.Unreachable, "how long a pod that says nothing of it stays on a node that is unreachable")
+}
+
+// addIssuerFlags adds the flags about authenticators that ask other servers.
+func addIssuerFlags(f *pflag.FlagSet, c *cluster.Config) {
+	a := &c.Authentication
+	f.StringVar(&a.AuthenticationConfigFile, "authentication-config", "", "file with an AuthenticationConfiguration: the issuers of tokens that are recognized, and at which paths requests may be anonymous. Not with --oidc-* or, if it has anonymous, --anonymous-auth")
+	o := &a.OIDC
+	f.StringVar(&o.IssuerURL, "oidc-issuer-url", "", "https URL of an OpenID Connect issuer whose ID tokens are recognized")
+	f.StringVar(&o.ClientID, "oidc-client-id", "", "audience of the tokens of --oidc-issuer-url")
+	f.StringVar(&o.CAFile, "oidc-ca-file", "", "authorities of the issuer's certificate; the machine's if empty")
+	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that is the user's name")
+	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "", "what is put before the name; the issuer's URL and # if empty, unless the claim is email, and nothing if -")
+	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim that has the user's groups, or one of them; none if empty")
+	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "what is put before groups")
+	f.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "signing algorithms that are accepted, of "+strings.Join(cluster.SigningAlgorithms(), ", "))
+	f.Var((*pairs)(&o.RequiredClaims), "oidc-required-claim", "a claim=value that tokens must have; may be given several times")
+	track(f, &o.Given, "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
+		"oidc-signing-algs", "oidc-required-claim")
+	f.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked about bearer tokens which nobody else knows")
+	f.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of the TokenReviews that it is sent: v1 or v1beta1")
+	f.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long its answers are remembered")
 }
 
 // addControllerFlags adds kube-controller-manager's flags.

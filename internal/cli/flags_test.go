@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"skiff/internal/cluster"
 )
 
 // Components that run alone have flags of the names that Kubernetes' own have, and few others. testdata/flags.txt has those names.
@@ -72,5 +75,41 @@ func TestVersionOfComponents(t *testing.T) {
 		if err := cmd.Execute(); err != nil || out.String() != "Kubernetes v1.37.1+skiff\n" {
 			t.Errorf("%s: %q, %v", cmd.Name(), out.String(), err)
 		}
+	}
+}
+
+// TestGiven: flags that exclude others are known to have been given, and `skiff up` passes them on in a form that the server parses to the same values.
+func TestGiven(t *testing.T) {
+	args := []string{"--oidc-signing-algs=RS256,ES256", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b==", "--anonymous-auth=false"}
+	parse := func(args []string) (cluster.Config, *pflag.FlagSet) {
+		t.Helper()
+		config := cluster.Config{}
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		addIdentityFlags(f, &config)
+		if err := f.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return config, f
+	}
+	none, _ := parse(nil)
+	config, flags := parse(args)
+	again, _ := parse(passOn(flags))
+	if a := none.Authentication; a.OIDC.Given || a.AnonymousAuthGiven || !a.AnonymousAuth {
+		t.Errorf("without flags: %+v", a)
+	}
+	for _, c := range []cluster.Config{config, again} {
+		a := c.Authentication
+		if !a.OIDC.Given || !a.AnonymousAuthGiven || a.AnonymousAuth || !slices.Equal(a.OIDC.SigningAlgs, []string{"RS256", "ES256"}) ||
+			!maps.Equal(a.OIDC.RequiredClaims, map[string]string{"a": "1,2", "b": "="}) {
+			t.Errorf("got %+v", a)
+		}
+	}
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	addIdentityFlags(f, &config)
+	if err := f.Parse([]string{"--oidc-required-claim=a"}); err == nil || !strings.Contains(err.Error(), "malformed pair, expect string=string") {
+		t.Errorf("got %v", err)
+	}
+	if err := f.Parse([]string{"--anonymous-auth"}); err != nil || !config.Authentication.AnonymousAuth {
+		t.Errorf("got %v", err)
 	}
 }

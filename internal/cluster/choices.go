@@ -5,6 +5,7 @@ import (
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	"skiff/internal/apiserver/admission/plugins"
 	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/authn/oidc"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/controller/all"
 )
@@ -21,6 +22,9 @@ func DefaultAuthentication() authnconfig.Options {
 	o.ServiceAccountIssuers = []string{"https://kubernetes.default.svc." + clusterDomain}
 	return o
 }
+
+// SigningAlgorithms returns the algorithms with which ID tokens may be signed.
+func SigningAlgorithms() []string { return oidc.Algorithms() }
 
 // AuthorizationModes returns all values of --authorization-mode.
 func AuthorizationModes() []string { return authz.Modes() }

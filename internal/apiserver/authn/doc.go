@@ -9,6 +9,8 @@
 //	  tokenfile       a file of tokens
 //	  serviceaccount  signed tokens of service accounts (jws signs them)
 //	  bootstraptoken  Secrets in kube-system, for machines that join
+//	  oidc            ID tokens of OpenID Connect providers, which flags or a file (configfile) name
+//	  webhook         what another server knows; tokencache remembers it
 //	impersonation   requests to be served as another user
 //
 // Package config puts them together from the server's flags.

@@ -25,6 +25,11 @@ func TestSuite(t *testing.T) {
 		"service account token bound to a Node":     nodeToken,
 		"service account token in a Secret, legacy": legacyToken,
 		"bootstrap token":                           bootstrapToken,
+		"ID token":                                  idToken,
+		"ID token, mapped by expressions":           mappedIDToken,
+		"ID token with distributed groups":          distributedIDToken,
+		"token that a webhook reviews":              reviewedToken,
+		"token that a webhook reviews, v1beta1":     reviewedTokenBeta,
 	} {
 		t.Run(name, func(t *testing.T) { authntest.Run(t, newSubject) })
 	}

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/clock"
 
@@ -19,16 +22,20 @@ import (
 	"skiff/internal/apiserver/authn/bearer"
 	"skiff/internal/apiserver/authn/bootstraptoken"
 	"skiff/internal/apiserver/authn/clientcert"
+	"skiff/internal/apiserver/authn/configfile"
 	"skiff/internal/apiserver/authn/jws"
+	"skiff/internal/apiserver/authn/oidc"
 	"skiff/internal/apiserver/authn/requestheader"
 	"skiff/internal/apiserver/authn/serviceaccount"
 	"skiff/internal/apiserver/authn/tokenfile"
+	"skiff/internal/apiserver/authn/webhook"
 	"skiff/internal/apiserver/objects"
 )
 
 // Options are the flags about authentication, and what replaces files in tests and in one-process clusters.
 type Options struct {
 	AnonymousAuth            bool     // --anonymous-auth
+	AnonymousAuthGiven       bool     // whether --anonymous-auth was given
 	EnableBootstrapTokenAuth bool     // --enable-bootstrap-token-auth
 	APIAudiences             []string // --api-audiences; the issuers if empty
 	TokenAuthFile            string   // --token-auth-file
@@ -52,16 +59,32 @@ type Options struct {
 	ServiceAccountExtendTokenExpiration bool              // --service-account-extend-token-expiration
 	ExternalAddress                     string            // host:port at which clients reach this server
 
-	MoreTokens authn.Tokens // authenticators of further tokens, tried last
+	MoreTokens authn.Tokens // authenticators of further tokens of this server
 
-	Clock clock.PassiveClock // the real clock if nil
-	Notes authn.Notes        // warnings and annotations are discarded if nil
-	Log   *slog.Logger       // logs are discarded if nil
+	AuthenticationConfigFile string               // --authentication-config
+	OIDC                     configfile.OIDCFlags // --oidc-*
+
+	WebhookConfigFile string        // --authentication-token-webhook-config-file
+	WebhookVersion    string        // --authentication-token-webhook-version
+	WebhookCacheTTL   time.Duration // --authentication-token-webhook-cache-ttl
+	WebhookRetry      wait.Backoff  // upstream's if its Steps are 0
+
+	Stopping context.Context       // requests to other servers end with it; they never end if nil
+	Dial     Dial                  // reaches pods and services; directly if nil
+	Metrics  prometheus.Registerer // nothing is counted if nil
+	Clock    clock.PassiveClock    // the real clock if nil
+	Notes    authn.Notes           // warnings and annotations are discarded if nil
+	Log      *slog.Logger          // logs are discarded if nil
 }
+
+// Dial connects to an address.
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Default returns the default values of the flags.
 func Default() Options {
-	return Options{AnonymousAuth: true, ServiceAccountLookup: true, ServiceAccountExtendTokenExpiration: true}
+	return Options{AnonymousAuth: true, ServiceAccountLookup: true, ServiceAccountExtendTokenExpiration: true,
+		OIDC:           configfile.OIDCFlags{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
+		WebhookVersion: "v1beta1", WebhookCacheTTL: 2 * time.Minute}
 }
 
 // Authentication authenticates the requests of a server.
@@ -72,10 +95,12 @@ type Authentication struct {
 	ClientCAs []clientcert.CAs          // the CAs whose client certificates TLS requests
 	Trust     Trust
 
-	chain     authn.Chain
-	bearer    *bearer.Authenticator // nil if no token authenticator is configured
-	headers   requestheader.Headers
-	anonymous bool
+	chain          authn.Chain
+	bearer         *bearer.Authenticator // nil if no token authenticator is configured
+	issuers        *oidc.File            // nil if neither a file nor flags name issuers
+	headers        requestheader.Headers
+	anonymous      bool
+	anonymousPaths map[string]bool // the paths at which requests may be anonymous; nil for all
 }
 
 // Trust is what other servers of the cluster need to authenticate the same users as this one.
@@ -88,16 +113,8 @@ type Trust struct {
 
 // New returns the authentication that the options describe: front proxy, password, client certificate, bearer token, anonymous, in this order.
 func New(o Options, store objects.Store) (*Authentication, error) {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Notes == nil {
-		o.Notes = authn.NoNotes{}
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	a := &Authentication{Audiences: o.APIAudiences, headers: o.RequestHeader, anonymous: o.AnonymousAuth}
+	o.complete()
+	a := &Authentication{Audiences: o.APIAudiences, headers: o.RequestHeader}
 	if len(a.Audiences) == 0 {
 		a.Audiences = o.ServiceAccountIssuers
 	}
@@ -110,11 +127,42 @@ func New(o Options, store objects.Store) (*Authentication, error) {
 		}
 	}
 	tokens = append(tokens, o.MoreTokens...)
+	// Those that ask other servers come last: no token of this server's is sent to them.
+	if err := errors.Join(a.addIssuers(&o, &tokens), a.addWebhook(&o, &tokens)); err != nil {
+		return nil, err
+	}
 	if len(tokens) > 0 {
 		a.bearer = bearer.New(tokens, o.Notes)
 		a.chain = append(a.chain, a.bearer)
 	}
 	return a, nil
+}
+
+// complete sets the defaults of options that are not set.
+func (o *Options) complete() {
+	if o.Stopping == nil {
+		o.Stopping = context.Background()
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Notes == nil {
+		o.Notes = authn.NoNotes{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.WebhookRetry.Steps == 0 {
+		o.WebhookRetry = webhook.DefaultRetry()
+	}
+}
+
+// Run does what authentication needs in the background, until Options.Stopping ends: it reaches the providers of tokens and follows the file that
+// names them. It returns at once if there are none.
+func (a *Authentication) Run() {
+	if a.issuers != nil {
+		a.issuers.Run()
+	}
 }
 
 // Authenticate returns the user of the request, nil if it is unauthenticated. It removes the credential and the headers that only a front
@@ -124,7 +172,7 @@ func (a *Authentication) Authenticate(r *http.Request) (*authn.User, error) {
 	if err != nil {
 		return nil, err // an invalid credential must not become the anonymous user
 	}
-	if user = a.complete(user); user != nil {
+	if user = a.complete(user, r.URL.Path); user != nil {
 		r.Header.Del("Authorization")
 		requestheader.Standard.Clear(r.Header)
 		a.headers.Clear(r.Header)
@@ -143,18 +191,18 @@ func (a *Authentication) AuthenticateToken(ctx context.Context, token string, au
 			return nil, nil, err
 		}
 		if user != nil {
-			return a.complete(user), good, nil
+			return a.complete(user, ""), good, nil
 		}
 	}
-	return a.complete(nil), audiences, nil
+	return a.complete(nil, ""), audiences, nil
 }
 
-// complete adds system:authenticated to the user that the chain found, or returns the anonymous user, if allowed, for none.
-func (a *Authentication) complete(user *authn.User) *authn.User {
+// complete adds system:authenticated to the user that the chain found, or returns the anonymous user, if allowed at the path, for none.
+func (a *Authentication) complete(user *authn.User, path string) *authn.User {
 	switch {
 	case user != nil:
 		return authn.Authenticated(user)
-	case a.anonymous:
+	case a.anonymous && (a.anonymousPaths == nil || a.anonymousPaths[path]):
 		return authn.AnonymousUser()
 	}
 	return nil

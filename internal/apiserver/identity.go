@@ -12,6 +12,7 @@ import (
 	"skiff/internal/apiserver/authn/clientcert"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/apiserver/authz/node"
 	"skiff/internal/apiserver/authz/rbac"
 	"skiff/internal/apiserver/authz/rbac/bootstrap"
@@ -70,13 +71,21 @@ func (s *Server) newAuthorizer(roles **rbac.Authorizer) (authz.Authorizer, error
 	if s.opts.Authorizer != nil {
 		return s.opts.Authorizer, nil
 	}
-	return authz.New(s.opts.AuthorizationModes, map[string]func() authz.Authorizer{
-		authz.ModeNode: func() authz.Authorizer { return node.New(s.loopback, bootstrap.NodeRules()) },
-		authz.ModeRBAC: func() authz.Authorizer {
+	authorization, err := authzconfig.New(s.opts.Authorization, authzconfig.Parts{
+		Node: func() authz.Authorizer { return node.New(s.loopback, bootstrap.NodeRules()) },
+		RBAC: func() authz.Authorizer {
 			*roles = rbac.New(s.loopback)
 			return *roles
 		},
+		Dial: s.opts.Dial, Metrics: s.api.Metrics.Registry, ServerID: serverID(), Log: s.opts.Log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if authorization.Reloads() {
+		s.background.Go(func() { authorization.Run(s.stopping) })
+	}
+	return authorization.Authorizer, nil
 }
 
 // ClientCAs returns the certificate authorities of client certificates.

@@ -13,6 +13,7 @@ import (
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/journey"
 	"skiff/internal/store"
@@ -33,9 +34,9 @@ type Options struct {
 	EventTTL    time.Duration
 
 	Authentication authnconfig.Options
-	// AuthorizationModes are the authorizers, in the order in which they are asked: AlwaysAllow if there are none.
-	AuthorizationModes []string
-	Authorizer         authz.Authorizer // used instead of AuthorizationModes if set
+	// Authorization has the authorizers, in the order in which they are asked: AlwaysAllow if there are none.
+	Authorization authzconfig.Options
+	Authorizer    authz.Authorizer // used instead of Authorization if set
 	// AggregateRoles has the server write the rules of ClusterRoles that have an aggregationRule.
 	AggregateRoles bool
 	// CheckPolicyTypes has the server write into the status of ValidatingAdmissionPolicies what is wrong with the types of their expressions.
@@ -107,8 +108,8 @@ func (o *Options) complete() {
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
 	}
-	if len(o.AuthorizationModes) == 0 {
-		o.AuthorizationModes = []string{authz.ModeAlwaysAllow}
+	if len(o.Authorization.Modes) == 0 && o.Authorization.ConfigFile == "" {
+		o.Authorization.Modes = []string{authz.ModeAlwaysAllow}
 	}
 	if len(o.ServiceCIDRs) == 0 {
 		o.ServiceCIDRs = []string{"10.43.0.0/16"}

@@ -24,6 +24,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/client"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/http2"
@@ -99,8 +100,8 @@ func (s *Server) start() {
 	s.address = listener.Addr().String() // kept over restarts
 	o := apiserver.Options{
 		Store: s.options.store, Log: s.options.log,
-		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
-		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true, CheckPolicyTypes: true,
+		Authentication: authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
+		Authorization:  authzconfig.Options{Modes: []string{authz.ModeNode, authz.ModeRBAC}}, AggregateRoles: true, CheckPolicyTypes: true,
 		// No controller creates the default service account of namespaces, so pods must not need one.
 		DisableAdmission: []string{ServiceAccounts},
 		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",

@@ -117,7 +117,7 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&a.RequestHeader.UID, "requestheader-uid-headers", nil, "headers in which a front proxy names the user's uid")
 	f.StringSliceVar(&a.RequestHeader.Group, "requestheader-group-headers", nil, "headers in which a front proxy names groups")
 	f.StringSliceVar(&a.RequestHeader.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "what headers begin with in which a front proxy says more of the user")
-	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", cluster.DefaultAuthorization(), "who decides, in order: "+strings.Join(cluster.AuthorizationModes(), ", "))
+	addAuthorizationFlags(f, c)
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
 		"admission plugins to turn on besides the default ones ("+strings.Join(cluster.DefaultAdmissionPlugins(), ", ")+"). There are: "+strings.Join(cluster.AdmissionPlugins(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
@@ -147,6 +147,27 @@ func addIssuerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked about bearer tokens which nobody else knows")
 	f.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of the TokenReviews that it is sent: v1 or v1beta1")
 	f.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long its answers are remembered")
+}
+
+// addAuthorizationFlags adds the API server's flags about authorization, with Kubernetes' names.
+func addAuthorizationFlags(f *pflag.FlagSet, c *cluster.Config) {
+	c.Authorization = cluster.DefaultAuthorization()
+	a := &c.Authorization
+	f.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "who decides, in order: "+strings.Join(cluster.AuthorizationModes(), ", "))
+	f.StringVar(&a.PolicyFile, "authorization-policy-file", "", "file of policies for the mode ABAC: one in JSON per line")
+	f.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", "", "kubeconfig that says which server the mode Webhook asks, and as whom")
+	f.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of the SubjectAccessReview of authorization.k8s.io that the mode Webhook sends: v1, v1beta1")
+	f.DurationVar(&a.WebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookCacheAuthorizedTTL, "how long answers of the webhook that allow are cached; not at all if 0")
+	f.DurationVar(&a.WebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookCacheUnauthorizedTTL, "how long other answers of the webhook are cached; not at all if 0")
+	f.StringVar(&a.ConfigFile, "authorization-config", "", "file with an AuthorizationConfiguration, which says who decides, in place of --authorization-mode and --authorization-webhook-*; it is loaded again when it changes")
+	a.ModesGiven = func() bool {
+		for _, name := range []string{"mode", "webhook-config-file", "webhook-version", "webhook-cache-authorized-ttl", "webhook-cache-unauthorized-ttl"} {
+			if f.Changed("authorization-" + name) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // addControllerFlags adds kube-controller-manager's flags.

@@ -7,6 +7,7 @@ import (
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authn/oidc"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/controller/all"
 )
 
@@ -29,8 +30,12 @@ func SigningAlgorithms() []string { return oidc.Algorithms() }
 // AuthorizationModes returns all values of --authorization-mode.
 func AuthorizationModes() []string { return authz.Modes() }
 
-// DefaultAuthorization returns the authorization modes of a cluster that is closed by default.
-func DefaultAuthorization() []string { return []string{authz.ModeNode, authz.ModeRBAC} }
+// DefaultAuthorization returns the authorization of a cluster that is closed by default.
+func DefaultAuthorization() authzconfig.Options {
+	o := authzconfig.Default()
+	o.Modes = []string{authz.ModeNode, authz.ModeRBAC}
+	return o
+}
 
 // AdmissionPlugins returns the names of all admission plugins.
 func AdmissionPlugins() []string { return plugins.Names() }

@@ -17,6 +17,7 @@ import (
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/controller"
 )
@@ -39,7 +40,7 @@ type Config struct {
 	NodePortRange    string
 
 	Authentication                    authnconfig.Options
-	AuthorizationModes                []string
+	Authorization                     authzconfig.Options
 	EnableAdmission, DisableAdmission []string
 	AdmissionConfigFile               string // path of an AdmissionConfiguration
 	// Tolerations say for how long pods stay on nodes that are not ready or unreachable; 300 s each if nil.
@@ -131,8 +132,8 @@ func (c *Config) Complete() error {
 	if len(c.Authentication.ServiceAccountIssuers) == 0 {
 		c.Authentication = DefaultAuthentication()
 	}
-	if len(c.AuthorizationModes) == 0 {
-		c.AuthorizationModes = DefaultAuthorization()
+	if len(c.Authorization.Modes) == 0 && c.Authorization.ConfigFile == "" {
+		c.Authorization.Modes = DefaultAuthorization().Modes
 	}
 	if c.EnableAdmission == nil {
 		c.EnableAdmission = DefaultAdmission()
@@ -196,7 +197,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	return errors.Join(c.Serving.check(), c.Kubelets.check(), c.Aggregation.check(), c.checkNetwork())
+	return errors.Join(c.Authorization.Check(), c.Serving.check(), c.Kubelets.check(), c.Aggregation.check(), c.checkNetwork())
 }
 
 func orDefault(s *string, value string) {

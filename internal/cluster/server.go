@@ -113,7 +113,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	s.hub = s.openHub()
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers), CheckPolicyTypes: all.On(all.PolicyStatus, config.Controllers),
-		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission, AdmissionConfigFile: config.AdmissionConfigFile,
+		Authentication: authentication, Authorization: config.Authorization, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission, AdmissionConfigFile: config.AdmissionConfigFile,
 		Store: s.store, StoreHealthy: s.store.Healthy, StoreUsage: s.storeUsage, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,

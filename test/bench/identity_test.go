@@ -23,6 +23,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	authzconfig "skiff/internal/apiserver/authz/config"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/store/memory"
 )
@@ -96,7 +97,7 @@ func startWith(b *testing.B, o apiserver.Options) *apiserver.Server {
 
 func startOpen(b *testing.B) (*apiserver.Server, func(*http.Request) *http.Request) {
 	off := slices.DeleteFunc(plugins.On(), func(name string) bool { return name == "NamespaceLifecycle" })
-	return startWith(b, apiserver.Options{AuthorizationModes: []string{authz.ModeAlwaysAllow}, DisableAdmission: off}), asAdmin
+	return startWith(b, apiserver.Options{Authorization: authzconfig.Options{Modes: []string{authz.ModeAlwaysAllow}}, DisableAdmission: off}), asAdmin
 }
 
 func startClosed(b *testing.B) (*apiserver.Server, func(*http.Request) *http.Request) {
@@ -107,7 +108,7 @@ func startClosed(b *testing.B) (*apiserver.Server, func(*http.Request) *http.Req
 	authentication := authnconfig.Default()
 	authentication.ServiceAccountIssuers, authentication.ServiceAccountSigningKey = []string{"https://bench"}, key
 	authentication.ExternalAddress = "bench:443"
-	server := startWith(b, apiserver.Options{Authentication: authentication, AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true,
+	server := startWith(b, apiserver.Options{Authentication: authentication, Authorization: authzconfig.Options{Modes: []string{authz.ModeNode, authz.ModeRBAC}}, AggregateRoles: true,
 		EnableAdmission: []string{"NodeRestriction"}})
 	make := func(path string, obj any) []byte {
 		body, err := json.Marshal(obj)

@@ -211,7 +211,7 @@ func TestIdle(t *testing.T) {
 			var seen requestRecorder
 			store := memory.New(memory.Options{})
 			defer store.Close()
-			server, err := apiserver.New(apiserver.Options{Store: store, Seen: seen.saw, AuthorizationModes: cluster.DefaultAuthorization(), AggregateRoles: true,
+			server, err := apiserver.New(apiserver.Options{Store: store, Seen: seen.saw, Authorization: cluster.DefaultAuthorization(), AggregateRoles: true,
 				Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)

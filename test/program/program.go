@@ -13,38 +13,49 @@ import (
 	"testing"
 )
 
-// built is the directory of a program that was built for this run of tests.
-var built string
+// built are the directories of programs that were built for this run of tests.
+var (
+	builtMu sync.Mutex
+	built   []string
+)
 
-var build = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("SKIFF"); path != "" {
+var (
+	findSkiff   = sync.OnceValues(func() (string, error) { return find("SKIFF", "skiff") })
+	findKubectl = sync.OnceValues(func() (string, error) { return find("KUBECTL", "kubectl") })
+)
+
+// find returns where a program is: what the variable says, else in bin, else one that is built for the occasion. With an error it returns what the build said.
+func find(variable, name string) (string, error) {
+	if path := os.Getenv(variable); path != "" {
 		return path, nil
 	}
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	if path := filepath.Join(root, "bin", "skiff"); exists(path) {
+	if path := filepath.Join(root, "bin", name); exists(path) {
 		return path, nil
 	}
 	dir, err := os.MkdirTemp("", "skiff-program-")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "skiff")
+	builtMu.Lock()
+	built = append(built, dir)
+	builtMu.Unlock()
+	path := filepath.Join(dir, name)
 	args := []string{"build", "-trimpath", "-o", path}
 	if slim := filepath.Join(root, "build", "slim", "go.mod"); exists(slim) { // as make builds it, so that nothing is compiled twice
 		args = append(args, "-modfile", slim, "-tags", "grpcnotrace")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/skiff")...)
+	cmd := exec.Command("go", append(args, "./cmd/"+name)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		os.RemoveAll(dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		return string(out), err
 	}
-	built = dir
 	return path, nil
-})
+}
 
 // moduleRoot returns the nearest directory above the test's that has a go.mod: go test runs a test in the directory of its package.
 func moduleRoot() (string, error) {
@@ -69,18 +80,28 @@ func exists(path string) bool {
 // Path is where the program is: what $SKIFF says, else bin/skiff, else one that is built for the occasion (see Main).
 func Path(t testing.TB) string {
 	t.Helper()
-	path, err := build()
+	path, err := findSkiff()
 	if err != nil {
 		t.Fatalf("building skiff: %v\n%s", err, path)
 	}
 	return path
 }
 
-// Main runs the tests of a package that uses Path, and removes what was built for them.
+// Kubectl is where kubectl is: what $KUBECTL says, else bin/kubectl, else one that is built for the occasion (see Main).
+func Kubectl(t testing.TB) string {
+	t.Helper()
+	path, err := findKubectl()
+	if err != nil {
+		t.Fatalf("building kubectl: %v\n%s", err, path)
+	}
+	return path
+}
+
+// Main runs the tests of a package that uses Path or Kubectl, and removes what was built for them.
 func Main(m *testing.M) {
 	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
+	for _, dir := range built {
+		os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }

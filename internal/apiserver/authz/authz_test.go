@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -98,39 +97,8 @@ func TestChainConcatenatesRules(t *testing.T) {
 	}
 }
 
-func TestModes(t *testing.T) {
-	rbac := &member{name: "rbac"}
-	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return rbac }, ModeNode: func() Authorizer { t.Error("the mode Node was not requested"); return rbac }}
-	chain, err := New([]string{"RBAC", "AlwaysDeny", "AlwaysAllow"}, build)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(chain, Chain{Masters{}, rbac, AlwaysDeny{}, AlwaysAllow{}}) {
-		t.Errorf("chain %v", chain)
-	}
-	for _, test := range []struct {
-		modes []string
-		err   string
-	}{
-		{nil, "at least one authorization-mode must be passed"},
-		{[]string{"Rbac"}, `authorization-mode "Rbac" is not a valid mode`},
-		{[]string{""}, `authorization-mode "" is not a valid mode`},
-		{[]string{"ABAC"}, "authorization-mode ABAC's authorization policy file not passed"},
-		{[]string{"Webhook"}, "authorization-mode Webhook's authorization config file not passed"},
-		{[]string{"RBAC", "RBAC"}, `authorization-mode ["RBAC" "RBAC"] has mode specified more than once`},
-		{[]string{"x", "AlwaysAllow", "x"}, `[authorization-mode "x" is not a valid mode, authorization-mode ["x" "AlwaysAllow" "x"] has mode specified more than once]`},
-	} {
-		if _, err := New(test.modes, build); text(err) != test.err {
-			t.Errorf("%q: %v", test.modes, err)
-		}
-	}
-}
-
 func TestMastersMayDoEverythingInAnyMode(t *testing.T) {
-	chain, err := New([]string{"AlwaysDeny"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chain := Chain{Masters{}, AlwaysDeny{}}
 	for _, test := range []struct {
 		user     *authenticationv1.UserInfo
 		decision Decision

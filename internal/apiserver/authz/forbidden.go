@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// noHTML escapes HTML, so that no browser renders an error as a page.
+// NoHTML returns a text with HTML escaped, so that no browser renders an error as a page.
+func NoHTML(text string) string { return noHTML.Replace(text) }
+
 var noHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // Forbidden returns the Forbidden error for a request that is not allowed.
@@ -25,7 +27,7 @@ func Forbidden(a *Attributes, reason string) error {
 		}
 		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Username, a.Verb, plural, a.Group, where)
 	}
-	text = noHTML.Replace(text)
+	text = NoHTML(text)
 	if reason != "" {
 		text += ": " + reason
 	}

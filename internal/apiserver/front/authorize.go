@@ -12,6 +12,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
 )
 
@@ -48,15 +49,24 @@ func nameInSelector(fieldSelector string) string {
 	return name
 }
 
-// authorize returns an error unless the user may do what the request asks. It sets a.User to the user who is impersonated, if any.
-func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
-	if strings.Contains(r.URL.RawQuery, "Selector=") {
+// addSelectors sets the selectors of attributes to those of the request, if it is about the objects that they select. Those of the deprecated watch paths are
+// left out, as upstream does: some of these paths do not heed them.
+func addSelectors(a *authz.Attributes, r *http.Request, rt *request.Route) {
+	if !strings.Contains(r.URL.RawQuery, "Selector=") || rt.WatchPath {
+		return
+	}
+	switch a.Verb {
+	case "list", "watch", "deletecollection":
 		query := r.URL.Query()
 		a.FieldSelector, a.LabelSelector = query.Get("fieldSelector"), query.Get("labelSelector")
-		if a.Name == "" && (a.Verb == "list" || a.Verb == "watch") {
+		if a.Name == "" && a.Verb != "deletecollection" {
 			a.Name = nameInSelector(a.FieldSelector)
 		}
 	}
+}
+
+// authorize returns an error unless the user may do what the request asks. It sets a.User to the user who is impersonated, if any.
+func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
 	other, _, err := f.impersonator.Impersonate(ctx, r.Header, a)
 	if err != nil {
 		return err
@@ -65,10 +75,13 @@ func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attribu
 		a.User = other
 	}
 	decision, reason, err := f.API.Authorizer.Authorize(ctx, a)
-	if decision != authz.Allow && !(decision == authz.NoOpinion && f.NonResource.Allows(a)) {
-		return response.Forbidden(a, reason, err)
+	switch {
+	case decision == authz.Allow, decision == authz.NoOpinion && f.NonResource.Allows(a):
+		return nil
+	case err != nil: // an authorizer could not decide, and no other allows
+		return response.InternalError(r, err)
 	}
-	return nil
+	return authz.Forbidden(a, reason)
 }
 
 type noteKey struct{}

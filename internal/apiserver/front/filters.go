@@ -119,6 +119,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	if f.Seen != nil {
 		f.Seen(r, attributes)
 	}
+	addSelectors(attributes, r, &rt)
 	if err := f.authorize(ctx, r, attributes); err != nil {
 		response.Fail(w, r, err)
 		return

@@ -16,6 +16,7 @@ type Route struct {
 	Name        string
 	Subresource string
 	Rest        string // the path after the subresource, for proxies
+	WatchPath   bool   // the path is of the deprecated form /api/v1/watch/…
 }
 
 // ParseRoute reads paths of the forms
@@ -45,6 +46,7 @@ func ParseRoute(r *http.Request) Route {
 	watching := false
 	if head, tail, more := strings.Cut(rest, "/"); more && head == "watch" {
 		watching, rest = true, tail
+		rt.WatchPath = true
 	}
 	parts := strings.SplitN(rest, "/", 6)
 	if parts[0] == "namespaces" && len(parts) > 1 {

@@ -29,8 +29,29 @@ func TooManyRequests() error {
 	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 }
 
+// internalError is answered with text.
+type internalError struct {
+	uri   string
+	cause error
+}
+
+// InternalError returns the error for a request of which could not be decided whether it is allowed.
+func InternalError(r *http.Request, cause error) error { return &internalError{r.RequestURI, cause} }
+
+// Error returns upstream's text.
+func (e *internalError) Error() string {
+	return authz.NoHTML(fmt.Sprintf("Internal Server Error: %q: %v", e.uri, e.cause))
+}
+
+// Unwrap returns why it could not be decided.
+func (e *internalError) Unwrap() error { return e.cause }
+
 // Fail answers with an error, as a Status, and returns its code.
 func Fail(w http.ResponseWriter, r *http.Request, err error) int {
+	if internal, ok := err.(*internalError); ok {
+		http.Error(w, internal.Error(), http.StatusInternalServerError)
+		return http.StatusInternalServerError
+	}
 	if err == error(ErrNoPage) {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return http.StatusNotFound

@@ -10,7 +10,8 @@ import (
 
 // fileFlags are the server's flags that name a file.
 var fileFlags = map[string]bool{
-	"tls-cert-file": true, "tls-private-key-file": true, "client-ca-file": true, "token-auth-file": true, "basic-auth-file": true, "oidc-ca-file": true, "authentication-config": true, "authentication-token-webhook-config-file": true, "service-account-key-file": true,
+	"tls-cert-file": true, "tls-private-key-file": true, "client-ca-file": true, "token-auth-file": true, "basic-auth-file": true, "oidc-ca-file": true, "authentication-config": true,
+	"authentication-token-webhook-config-file": true, "authorization-policy-file": true, "authorization-webhook-config-file": true, "authorization-config": true, "service-account-key-file": true,
 	"service-account-signing-key-file": true, "requestheader-client-ca-file": true, "proxy-client-cert-file": true, "proxy-client-key-file": true, "scheduler-config": true, "policy-config-file": true,
 	"etcd-cafile": true, "etcd-certfile": true, "etcd-keyfile": true,
 }

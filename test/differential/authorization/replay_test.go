@@ -88,14 +88,7 @@ func newCluster(t *testing.T) *cluster {
 	store := objectstest.New()
 	c := &cluster{store: store}
 	roles := rbac.New(store)
-	var err error
-	c.chain, err = authz.New([]string{authz.ModeNode, authz.ModeRBAC}, map[string]func() authz.Authorizer{
-		authz.ModeNode: func() authz.Authorizer { return node.New(store, bootstrap.NodeRules()) },
-		authz.ModeRBAC: func() authz.Authorizer { return roles },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.chain = authz.Chain{authz.Masters{}, node.New(store, bootstrap.NodeRules()), roles}
 	c.guard = rbac.NewGuard(roles, c.chain, store)
 	if err := bootstrap.Reconcile(t.Context(), store, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)

@@ -53,8 +53,7 @@ func (s *Server) addIdentity() error {
 		roleGuard = rbac.NewGuard(roles, chain, s.loopback)
 	}
 	guards.Register(s.api, s.loopback, roleGuard)
-	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.loopback, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
-		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry, Policies: s.policyOptions(), Usage: s.usageHistory(), Dial: s.opts.Dial, Stopping: s.stopping, Log: s.opts.Log})
+	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.loopback, s.pluginOptions(chain))
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
 		"admission plugins to turn on besides the default ones ("+strings.Join(cluster.DefaultAdmissionPlugins(), ", ")+"). There are: "+strings.Join(cluster.AdmissionPlugins(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
-	f.StringVar(&c.AdmissionConfigFile, "admission-control-config-file", "", "file with an AdmissionConfiguration for admission plugins; PodSecurity, MutatingAdmissionWebhook and ValidatingAdmissionWebhook take one")
+	f.StringVar(&c.AdmissionConfigFile, "admission-control-config-file", "", "file with an AdmissionConfiguration; these admission plugins take one: "+strings.Join(cluster.ConfigurableAdmissionPlugins(), ", "))
 	c.Tolerations = cluster.DefaultTolerations()
 	t := c.Tolerations
 	f.Int64Var(&t.NotReady, "default-not-ready-toleration-seconds", t.NotReady, "how long a pod that says nothing of it stays on a node that is not ready")

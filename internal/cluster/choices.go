@@ -40,6 +40,9 @@ func DefaultAuthorization() authzconfig.Options {
 // AdmissionPlugins returns the names of all admission plugins.
 func AdmissionPlugins() []string { return plugins.Names() }
 
+// ConfigurableAdmissionPlugins returns the names of the admission plugins that take a configuration.
+func ConfigurableAdmissionPlugins() []string { return plugins.Configurable() }
+
 // DefaultAdmissionPlugins returns the admission plugins that are on unless flags turn them off, as in Kubernetes.
 func DefaultAdmissionPlugins() []string { return plugins.On() }
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/kubelettest"
@@ -163,6 +164,25 @@ func TestVolumesInUseReported(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("reported %s, want %v", got, names)
 			}
+		}
+	}
+}
+
+// The status declares features that the libraries of the scheduler and of admission know.
+func TestDeclaredFeatures(t *testing.T) {
+	f := newFixture(t)
+	defer f.run(f.newManager())()
+	f.awaitReady()
+	node, err := f.api.Client().CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(node.Status.DeclaredFeatures, declaredFeatures) || !slices.IsSorted(declaredFeatures) {
+		t.Errorf("declared are %v, want %v, sorted", node.Status.DeclaredFeatures, declaredFeatures)
+	}
+	for _, name := range declaredFeatures {
+		if _, err := nodedeclaredfeatures.DefaultFramework.GetFeatureRequirements(name); err != nil {
+			t.Error(err)
 		}
 	}
 }

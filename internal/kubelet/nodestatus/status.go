@@ -29,10 +29,16 @@ func (m *Manager) status(ctx context.Context, node *corev1.Node) *corev1.NodeSta
 	if m.options.VolumesInUse != nil {
 		s.VolumesInUse = m.options.VolumesInUse()
 	}
+	s.DeclaredFeatures = slices.Clone(declaredFeatures)
 	m.setHandlers(s)
 	m.setConditions(s)
 	return s
 }
+
+// declaredFeatures are what this kubelet can do that others may not, sorted, as upstream names them. The scheduler keeps pods that need one of them from
+// nodes that do not declare it, and the API server refuses changes of running pods that need one there. Containers that run before the others and end
+// (InPlacePodVerticalScalingInitContainers) cannot be resized.
+var declaredFeatures = []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
 
 // resources returns what the machine has, with the devices of plugins.
 func (m *Manager) resources() (capacity, allocatable corev1.ResourceList) {

@@ -11,8 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/utils/clock"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/alwaysadmit"
+	"skiff/internal/apiserver/admission/alwaysdeny"
+	"skiff/internal/apiserver/admission/alwayspullimages"
 	"skiff/internal/apiserver/admission/certificateapproval"
 	"skiff/internal/apiserver/admission/certificatesigning"
 	"skiff/internal/apiserver/admission/certificatesubjectrestriction"
@@ -21,12 +25,25 @@ import (
 	"skiff/internal/apiserver/admission/defaultingressclass"
 	"skiff/internal/apiserver/admission/defaultstorageclass"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/denyserviceexternalips"
+	"skiff/internal/apiserver/admission/eventratelimit"
+	"skiff/internal/apiserver/admission/extendedresourcetoleration"
 	"skiff/internal/apiserver/admission/initialresources"
+	"skiff/internal/apiserver/admission/limitpodhardantiaffinitytopology"
 	"skiff/internal/apiserver/admission/limitranger"
+	"skiff/internal/apiserver/admission/namespaceautoprovision"
+	"skiff/internal/apiserver/admission/namespaceexists"
 	"skiff/internal/apiserver/admission/namespacelifecycle"
+	"skiff/internal/apiserver/admission/nodedeclaredfeaturevalidator"
 	"skiff/internal/apiserver/admission/noderestriction"
+	"skiff/internal/apiserver/admission/ownerreferencespermissionenforcement"
 	"skiff/internal/apiserver/admission/persistentvolumeclaimresize"
+	"skiff/internal/apiserver/admission/podgroupprotection"
+	"skiff/internal/apiserver/admission/podnodeselector"
+	"skiff/internal/apiserver/admission/podresizevalidator"
 	"skiff/internal/apiserver/admission/podsecurity"
+	"skiff/internal/apiserver/admission/podtolerationrestriction"
+	"skiff/internal/apiserver/admission/podtopologylabels"
 	"skiff/internal/apiserver/admission/policy"
 	"skiff/internal/apiserver/admission/policy/mutating"
 	"skiff/internal/apiserver/admission/policy/validating"
@@ -60,14 +77,21 @@ type Options struct {
 	Dial client.Dial
 	// Usage has what containers have used, for InitialResources; nil if that is not known.
 	Usage initialresources.History
+	// CreateNamespace creates a namespace through admission, for NamespaceAutoProvision.
+	CreateNamespace namespaceautoprovision.Create
+	// Mapper returns the resources of a kind, for OwnerReferencesPermissionEnforcement.
+	Mapper ownerreferencespermissionenforcement.Mapper
 	// Stopping ends when the server stops: plugins close their connections. It may be nil.
 	Stopping context.Context
 	// Log gets a line for what a person would want to know; nil logs nothing.
 	Log *slog.Logger
 
 	// The others are read from ConfigFile.
-	podSecurity podsecurity.Config
-	credentials map[string]*client.Credentials // by plugin
+	podSecurity     podsecurity.Config
+	podNodeSelector podnodeselector.Config
+	podTolerations  podtolerationrestriction.Config
+	events          eventratelimit.Config
+	credentials     map[string]*client.Credentials // by plugin
 }
 
 // registration declares a plugin of Kubernetes.
@@ -79,29 +103,37 @@ type registration struct {
 
 // ordered lists all plugins of Kubernetes, and one that it had once, in the order in which they run: those that call webhooks and the quota come last.
 var ordered = []registration{
-	{name: "AlwaysAdmit"},
-	{name: "NamespaceAutoProvision"},
+	{"AlwaysAdmit", false, func(objects.Store, Options) admission.Plugin { return alwaysadmit.New() }},
+	{"NamespaceAutoProvision", false, func(s objects.Store, o Options) admission.Plugin {
+		return namespaceautoprovision.New(s, o.CreateNamespace)
+	}},
 	{"NamespaceLifecycle", true, func(s objects.Store, _ Options) admission.Plugin { return namespacelifecycle.New(namespaces(s)) }},
-	{name: "NamespaceExists"},
-	{name: "LimitPodHardAntiAffinityTopology"},
+	{"NamespaceExists", false, func(s objects.Store, _ Options) admission.Plugin { return namespaceexists.New(s) }},
+	{"LimitPodHardAntiAffinityTopology", false, func(objects.Store, Options) admission.Plugin { return limitpodhardantiaffinitytopology.New() }},
 	{initialresources.Name, false, func(_ objects.Store, o Options) admission.Plugin { return initialresources.New(o.Usage) }}, // until v1.10
 	{"LimitRanger", true, func(s objects.Store, _ Options) admission.Plugin { return limitranger.New(s) }},
 	{"ServiceAccount", true, func(s objects.Store, _ Options) admission.Plugin { return serviceaccount.New(s) }},
 	{"NodeRestriction", false, func(s objects.Store, o Options) admission.Plugin { return noderestriction.New(s, o.Authorizer) }},
 	{"TaintNodesByCondition", true, func(objects.Store, Options) admission.Plugin { return taintnodesbycondition.New() }},
-	{name: "AlwaysPullImages"},
+	{"AlwaysPullImages", false, func(objects.Store, Options) admission.Plugin { return alwayspullimages.New() }},
 	{name: "ImagePolicyWebhook"},
 	{podsecurity.Name, true, func(s objects.Store, o Options) admission.Plugin { return podsecurity.New(s, o.podSecurity, o.Metrics) }},
-	{name: "PodNodeSelector"},
+	{podnodeselector.Name, false, func(s objects.Store, o Options) admission.Plugin { return podnodeselector.New(s, o.podNodeSelector) }},
 	{"Priority", true, func(s objects.Store, _ Options) admission.Plugin { return priority.New(s) }},
 	{"DefaultTolerationSeconds", true, func(_ objects.Store, o Options) admission.Plugin { return defaulttolerationseconds.New(o.Tolerations) }},
-	{name: "PodTolerationRestriction"},
-	{name: "EventRateLimit"},
-	{name: "ExtendedResourceToleration"},
+	{podtolerationrestriction.Name, false, func(s objects.Store, o Options) admission.Plugin {
+		return podtolerationrestriction.New(s, o.podTolerations)
+	}},
+	{eventratelimit.Name, false, func(_ objects.Store, o Options) admission.Plugin {
+		return eventratelimit.New(o.events, clock.RealClock{})
+	}},
+	{"ExtendedResourceToleration", false, func(objects.Store, Options) admission.Plugin { return extendedresourcetoleration.New() }},
 	{"DefaultStorageClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultstorageclass.New(s) }},
 	{"StorageObjectInUseProtection", true, func(objects.Store, Options) admission.Plugin { return storageobjectinuseprotection.New() }},
-	{name: "PodGroupProtection", enabledByDefault: true},
-	{name: "OwnerReferencesPermissionEnforcement"},
+	{"PodGroupProtection", true, func(objects.Store, Options) admission.Plugin { return podgroupprotection.New() }},
+	{"OwnerReferencesPermissionEnforcement", false, func(_ objects.Store, o Options) admission.Plugin {
+		return ownerreferencespermissionenforcement.New(o.Authorizer, o.Mapper)
+	}},
 	{"PersistentVolumeClaimResize", true, func(s objects.Store, _ Options) admission.Plugin { return persistentvolumeclaimresize.New(s) }},
 	{"RuntimeClass", true, func(s objects.Store, _ Options) admission.Plugin { return runtimeclass.New(s) }},
 	{"CertificateApproval", true, func(_ objects.Store, o Options) admission.Plugin { return certificateapproval.New(o.Authorizer) }},
@@ -109,10 +141,10 @@ var ordered = []registration{
 	{"ClusterTrustBundleAttest", true, func(_ objects.Store, o Options) admission.Plugin { return clustertrustbundleattest.New(o.Authorizer) }},
 	{"CertificateSubjectRestriction", true, func(objects.Store, Options) admission.Plugin { return certificatesubjectrestriction.New() }},
 	{"DefaultIngressClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultingressclass.New(s) }},
-	{name: "DenyServiceExternalIPs"},
-	{name: "PodTopologyLabels", enabledByDefault: true},
-	{name: "NodeDeclaredFeatureValidator", enabledByDefault: true},
-	{name: "PodResizeValidator", enabledByDefault: true},
+	{"DenyServiceExternalIPs", false, func(objects.Store, Options) admission.Plugin { return denyserviceexternalips.New() }},
+	{"PodTopologyLabels", true, func(s objects.Store, _ Options) admission.Plugin { return podtopologylabels.New(s) }},
+	{"NodeDeclaredFeatureValidator", true, func(s objects.Store, _ Options) admission.Plugin { return nodedeclaredfeaturevalidator.New(s) }},
+	{"PodResizeValidator", true, func(s objects.Store, _ Options) admission.Plugin { return podresizevalidator.New(s) }},
 	{mutating.Name, true, func(s objects.Store, o Options) admission.Plugin { return mutating.New(s, o.policies()) }},
 	{webhook.MutatingName, true, func(s objects.Store, o Options) admission.Plugin {
 		return webhook.NewMutating(o.webhooks(s, webhook.MutatingName))
@@ -122,7 +154,7 @@ var ordered = []registration{
 		return webhook.NewValidating(o.webhooks(s, webhook.ValidatingName))
 	}},
 	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
-	{name: "AlwaysDeny"},
+	{"AlwaysDeny", false, func(objects.Store, Options) admission.Plugin { return alwaysdeny.New() }},
 }
 
 // Names returns the implemented plugins in order, for the help of the flags.
@@ -148,18 +180,27 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 	if err := check(enable, disable); err != nil {
 		return nil, err
 	}
-	if err := o.readConfig(); err != nil {
+	var enabled []registration
+	for _, p := range ordered {
+		if p.newPlugin != nil && (p.enabledByDefault && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)) {
+			enabled = append(enabled, p)
+		}
+	}
+	if err := o.readConfig(enabled); err != nil {
 		return nil, err
 	}
 	var plugins []admission.Plugin
-	for _, p := range ordered {
-		enabled := p.enabledByDefault && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)
-		if enabled && p.newPlugin != nil {
-			plugins = append(plugins, p.newPlugin(s, o))
+	for _, p := range enabled {
+		if o.Log != nil && slices.Contains(deprecated, p.name) {
+			o.Log.Warn("the admission plugin is deprecated: remove it from --enable-admission-plugins", "plugin", p.name)
 		}
+		plugins = append(plugins, p.newPlugin(s, o))
 	}
 	return plugins, nil
 }
+
+// deprecated are the plugins that upstream has deprecated.
+var deprecated = []string{"AlwaysAdmit", "AlwaysDeny"}
 
 // policies returns the options of policies in CEL.
 func (o *Options) policies() policy.Options {
@@ -174,30 +215,53 @@ func (o Options) webhooks(s objects.Store, name string) webhook.Options {
 		Stopping: o.Stopping, Log: o.Log}
 }
 
-// readConfig reads the plugins' configurations from ConfigFile.
-func (o *Options) readConfig() error {
-	exists := func(name string) bool { _, ok := find(name); return ok }
-	parsers := map[string]func([]byte) error{
-		podsecurity.Name: func(text []byte) (err error) {
-			o.podSecurity, err = podsecurity.ParseConfig(text)
-			return err
-		},
-	}
+// Configurable returns the plugins that take a configuration, for the help of the flags.
+func Configurable() []string { return slices.Sorted(maps.Keys((&Options{}).parsers())) }
+
+// parsers returns what reads the configurations of the plugins that take one.
+func (o *Options) parsers() map[string]func([]byte) error {
 	o.credentials = map[string]*client.Credentials{}
-	for _, name := range []string{webhook.MutatingName, webhook.ValidatingName} {
-		parsers[name] = func(text []byte) (err error) {
+	credentials := func(name string) func([]byte) error {
+		return func(text []byte) (err error) {
 			o.credentials[name], err = webhook.ParseConfig(text)
 			return err
 		}
 	}
+	return map[string]func([]byte) error{
+		webhook.MutatingName:          credentials(webhook.MutatingName),
+		webhook.ValidatingName:        credentials(webhook.ValidatingName),
+		podsecurity.Name:              parser(podsecurity.ParseConfig, &o.podSecurity),
+		podnodeselector.Name:          parser(podnodeselector.ParseConfig, &o.podNodeSelector),
+		podtolerationrestriction.Name: parser(podtolerationrestriction.ParseConfig, &o.podTolerations),
+		eventratelimit.Name:           parser(eventratelimit.ParseConfig, &o.events),
+	}
+}
+
+func parser[C any](parse func([]byte) (C, error), into *C) func([]byte) error {
+	return func(text []byte) (err error) {
+		*into, err = parse(text)
+		return err
+	}
+}
+
+// readConfig reads the plugins' configurations from ConfigFile. Those of plugins that are not enabled must be right, too, if they are there.
+func (o *Options) readConfig(enabled []registration) error {
+	parsers := o.parsers()
+	exists := func(name string) bool { _, ok := find(name); return ok }
 	configurable := func(name string) bool { return parsers[name] != nil }
 	configurations, err := configfile.Read(o.ConfigFile, exists, configurable)
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(parsers)) {
-		if err := parsers[name](configurations[name]); err != nil {
+		text, configured := configurations[name]
+		if !configured && !slices.ContainsFunc(enabled, func(p registration) bool { return p.name == name }) {
+			continue
+		}
+		if err := parsers[name](text); err != nil && configured {
 			return fmt.Errorf("admission configuration %s: plugin %q: %w", o.ConfigFile, name, err)
+		} else if err != nil {
+			return fmt.Errorf("the admission plugin %s needs a configuration in --admission-control-config-file: %w", name, err)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@
 //	subresources  what no generic verb serves: log, exec, proxy, eviction, binding, reviews, tokens
 //	admission     the plugins that change or refuse a write, and guards, the checks of who may write
 //	registry      objects of one resource in cache and store
+//	encryption    what is stored encrypted, and how
 //	crd           the loop that has the resources of CustomResourceDefinitions served
 //	response      encodings, tables, watch streams, WebSockets, Statuses
 //

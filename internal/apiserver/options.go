@@ -32,6 +32,12 @@ type Options struct {
 	EtcdPrefix  string        // with which all keys begin: /registry
 	StorageJSON bool          // store objects as JSON instead of protobuf
 	EventTTL    time.Duration
+	// EncryptionFile is the path of an EncryptionConfiguration; empty if nothing is encrypted. It is read again when it changes if ReloadEncryption is set.
+	EncryptionFile        string
+	ReloadEncryption      bool
+	ReloadEncryptionEvery time.Duration // how often the file is read: a minute
+	// RewriteSecrets has the server write Secrets again that are not encrypted with the first key, when it starts and when EncryptionFile has changed.
+	RewriteSecrets bool
 
 	Authentication authnconfig.Options
 	// Authorization has the authorizers, in the order in which they are asked: AlwaysAllow if there are none.

@@ -112,7 +112,7 @@ func (c *customResources) addCaches(ctx context.Context, resources []*custom.Res
 	for _, r := range resources {
 		if one := c.served[r]; one == nil || !slices.Equal(one.fields, r.SelectableFields()) || len(one.fields) > 0 && one.converts != r.Converts() {
 			missing = append(missing, r)
-			kinds = append(kinds, registry.Kind(r.StoredInfo(), c.server.root()))
+			kinds = append(kinds, registry.Kind(r.StoredInfo(), c.server.registryOptions()))
 		}
 	}
 	if len(missing) == 0 {

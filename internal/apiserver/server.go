@@ -22,6 +22,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/conversion"
 	"skiff/internal/apiserver/crd"
+	"skiff/internal/apiserver/encryption"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/apiserver/inprocess"
 	"skiff/internal/apiserver/metrics"
@@ -46,6 +47,7 @@ type Server struct {
 	nonResource  *nonresource.Handler
 	openAPI      *openapi.Handler
 	feed         *cache.Feed
+	encryption   *encryption.Encryption // nil if nothing is encrypted
 	api          *verbs.API
 	loopback     *loopback
 	identity     identity
@@ -57,6 +59,8 @@ type Server struct {
 	shuttingDown atomic.Bool // set by Leave: /readyz fails
 	stopping     context.Context
 	stop         context.CancelFunc
+	rewrite      chan struct{}         // has a value if the configuration of encryption has changed since Secrets were rewritten
+	startFailure atomic.Pointer[error] // why the server will never be ready
 	// background counts the goroutines that run beside requests; Close waits for them.
 	background sync.WaitGroup
 }
@@ -67,7 +71,7 @@ func New(opts Options) (*Server, error) {
 	if err := opts.Front.Check(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts}
+	s := &Server{opts: opts, rewrite: make(chan struct{}, 1)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.api = &verbs.API{Handlers: map[verbs.HandlerKey]verbs.Handler{}, Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch,
 		Shared: response.Shared{Stopping: s.stopping}}
@@ -75,7 +79,14 @@ func New(opts Options) (*Server, error) {
 	if opts.ResourceMetrics {
 		infos = slices.Concat(infos, catalogmetrics.Resources())
 	}
+	if err := s.addEncryption(); err != nil {
+		s.stop()
+		return nil, err
+	}
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
+	if s.encryption != nil {
+		s.encryption.Run()
+	}
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
 	webhooks := conversion.New(conversion.Options{Store: s.loopback, Dial: opts.Dial, Metrics: s.api.Metrics.Registry, Journey: opts.Journey,
@@ -118,14 +129,14 @@ func (s *Server) root() string { return s.opts.EtcdPrefix + "/" }
 func (s *Server) kinds(infos []*catalog.Info) (kinds []cache.Kind) {
 	for _, info := range infos {
 		if info.Stored == info && !info.Virtual {
-			kinds = append(kinds, registry.Kind(info, s.root()))
+			kinds = append(kinds, registry.Kind(info, s.registryOptions()))
 		}
 	}
 	return kinds
 }
 
 func (s *Server) registryOptions() registry.Options {
-	return registry.Options{Store: s.opts.Store, Feed: s.feed, Root: s.root(), AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
+	return registry.Options{Store: s.opts.Store, Feed: s.feed, Root: s.root(), AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL, Encryption: s.encryption}
 }
 
 // endpoints makes the endpoints of resources, whose caches must exist.
@@ -176,7 +187,7 @@ func (s *Server) addFront() (err error) {
 	s.openAPI = openapi.New(time.Now)
 	s.nonResource = nonresource.New(nonresource.Options{API: s.api, Build: versionInfo(), Address: s.address(), Flags: s.opts.Flags, Profiling: !s.opts.NoProfiling,
 		OpenAPI: s.openAPI, Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
-		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(),
+		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(), KMSProviders: s.kmsProviders(),
 		ShuttingDown: func() bool { return s.shuttingDown.Load() || s.stopping.Err() != nil }, Log: s.opts.Log})
 	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Aggregation: s.aggregation, Authentication: s.identity.authentication, Flow: flow,
 		RequestTimeout: s.opts.RequestTimeout, Journey: s.opts.Journey, Seen: s.opts.Seen, Log: s.opts.Log})
@@ -215,6 +226,9 @@ func (s *Server) begin() {
 	case <-s.stopping.Done():
 		return
 	}
+	if !s.checkReadable() {
+		return
+	}
 	s.loopback.begin(s.stopping)
 	s.bootstrap(s.stopping)
 	s.reconcileRoles(s.stopping)
@@ -222,11 +236,17 @@ func (s *Server) begin() {
 	if err := s.definitions.Start(s.stopping); err != nil && s.stopping.Err() == nil {
 		s.opts.Log.Error("failed to serve the custom resources that are established", "err", err)
 	}
+	if !s.checkReadable() {
+		return
+	}
 	s.background.Go(func() { s.definitions.Run(s.stopping) })
 	s.aggregation.SetServed(s.api.Served().Infos)
 	s.loopback.waitForFollowers(s.stopping) // so that the first requests are authorized by the roles that were just written
 	s.api.Ready.Store(s.stopping.Err() == nil)
 	s.background.Go(func() { s.aggregation.Run(s.stopping) })
+	if s.encryption != nil && s.opts.RewriteSecrets {
+		s.background.Go(func() { s.rewriteSecrets(s.stopping) })
+	}
 	if s.opts.UsageHistory != nil {
 		s.background.Go(func() { s.keepHistory(s.stopping) })
 	}
@@ -235,9 +255,12 @@ func (s *Server) begin() {
 	}
 }
 
-// WaitReady waits until the server answers requests for resources.
+// WaitReady waits until the server answers requests for resources. It returns an error if that will never be.
 func (s *Server) WaitReady(ctx context.Context) error {
 	for !s.api.Ready.Load() {
+		if failure := s.startFailure.Load(); failure != nil {
+			return *failure
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -263,6 +286,9 @@ func (s *Server) Close() {
 	s.Drain()
 	s.background.Wait()
 	s.feed.Close()
+	if s.encryption != nil {
+		s.encryption.Close()
+	}
 }
 
 // observe records in journeys that the caches have received a change.

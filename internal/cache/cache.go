@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,9 @@ type Kind struct {
 	// Parse makes an item of a stored value: NewItem, then Namespace, Name, UID, Labels and Fields. The cache sets Key. The
 	// value belongs to the item afterwards.
 	Parse func(value []byte, revision int64) (*Item, error)
+	// Open returns what was written of what is stored under a key of the store, if values are stored in another form: encrypted. It does not wait if ctx is done. An
+	// object that it cannot open is unreadable: see unreadable.go. It may be nil.
+	Open func(ctx context.Context, key string, stored []byte) ([]byte, error)
 	// Decode returns the object encoded in an item's Raw.
 	Decode func(raw []byte) (runtime.Object, error)
 	// Uncached is set if the cache keeps no objects of this kind, only its latest changes: see uncached.go.
@@ -39,6 +43,8 @@ type Cache struct {
 	inflight   map[string]*InflightWrite // writes sent to the store that the feed has not observed yet, by key
 
 	uncached uncachedStats // object counts; used only by an uncached kind
+
+	unreadable unreadableObjects // replaced, never changed; nil unless there are some
 
 	sharers     atomic.Int32 // number of readers of decoded objects in this process; objects are kept decoded while it is not zero
 	bytes       int64
@@ -82,8 +88,9 @@ func (c *Cache) Get(key string) *Item {
 
 // Snapshot is the state of a resource at one revision. Later changes of the cache do not affect it.
 type Snapshot struct {
-	Revision int64
-	tree     *btree.BTreeG[*Item]
+	Revision   int64
+	tree       *btree.BTreeG[*Item]
+	unreadable unreadableObjects
 }
 
 // Snapshot returns the current state. It has no objects for an uncached kind.
@@ -91,7 +98,7 @@ func (c *Cache) Snapshot() Snapshot {
 	// Clone marks the tree's nodes as shared, which is a write.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone()}
+	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone(), unreadable: c.unreadable}
 }
 
 // Len returns the number of objects in the snapshot.
@@ -182,6 +189,7 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	defer c.mu.Unlock()
 	prev := c.byKey[key]
 	change := &Change{Item: it, Prev: prev}
+	c.unreadable = c.unreadable.without(key)
 	switch {
 	case it == nil && prev == nil:
 		return nil
@@ -209,7 +217,7 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 }
 
 // replace sets the whole state after history was lost, which invalidates every cursor.
-func (c *Cache) replace(items []*Item, revision int64) {
+func (c *Cache) replace(items []*Item, unreadable unreadableObjects, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range c.byKey {
@@ -218,6 +226,7 @@ func (c *Cache) replace(items []*Item, revision int64) {
 	c.inflightMu.Lock()
 	c.inflight = nil // the feed may never observe what was written meanwhile
 	c.inflightMu.Unlock()
+	c.unreadable = unreadable
 	c.byKey = make(map[string]*Item, len(items))
 	c.ordered = newTree()
 	c.bytes = 0

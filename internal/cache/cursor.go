@@ -46,7 +46,7 @@ func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
 		// The reader lists from the store, which shows all changes of that revision; the cache may have applied only some of the keys that expired in it.
 		cursor.from = revision
 	}
-	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, cursor
+	return Snapshot{Revision: revision, tree: c.ordered.Clone(), unreadable: c.unreadable}, cursor
 }
 
 // Next appends the changes since the last call to buf, up to its capacity (at least 64), and waits for the first if there are none.

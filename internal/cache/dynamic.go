@@ -91,6 +91,7 @@ func (f *Feed) edit(ctx context.Context, change func(context.Context)) error {
 func (f *Feed) fill(ctx context.Context, c *Cache) error {
 	opts := store.ListOptions{Limit: pageSize}
 	var items []*Item
+	var unreadable unreadableObjects
 	for {
 		page, err := f.store.List(ctx, c.Kind.Prefix, opts)
 		if err != nil {
@@ -98,9 +99,10 @@ func (f *Feed) fill(ctx context.Context, c *Cache) error {
 		}
 		opts.Revision = page.Revision
 		for _, kv := range page.KVs {
-			it, err := c.Kind.parse(kv.Key[len(c.Kind.Prefix):], kv.Value, kv.Revision)
+			key := kv.Key[len(c.Kind.Prefix):]
+			it, err := c.Kind.parse(noWait, key, kv.Value, kv.Revision)
 			if err != nil {
-				f.log.Error("failed to decode an object of the store; it is not served", "key", kv.Key, "error", err)
+				unreadable = f.failed(unreadable, key, err, kv.Key)
 				continue
 			}
 			items = append(items, it)
@@ -111,7 +113,7 @@ func (f *Feed) fill(ctx context.Context, c *Cache) error {
 		opts.From = page.KVs[len(page.KVs)-1].Key + "\x00"
 	}
 	c.loadedRevision = opts.Revision
-	c.replace(items, opts.Revision)
+	c.replace(items, unreadable, opts.Revision)
 	return nil
 }
 

@@ -30,6 +30,8 @@ type Feed struct {
 	mu       sync.Mutex
 	advanced chan struct{} // closed and replaced when applied advances while somebody waits
 
+	recovery recovery // of unreadable objects
+
 	synced chan struct{}
 	done   chan struct{}
 	cancel context.CancelFunc
@@ -73,6 +75,7 @@ func NewFeed(s store.Store, kinds []Kind, opts Options) *Feed {
 	if opts.HotBytes == 0 {
 		opts.HotBytes = defaultHot
 	}
+	f.recovery.ctx, f.recovery.retry = ctx, make(chan struct{}, 1)
 	f.hot = NewHot(opts.HotBytes, hotIdle)
 	caches := make(map[string]*Cache, len(kinds))
 	for _, k := range kinds {
@@ -104,6 +107,7 @@ func (f *Feed) Revision() int64 { return f.applied.Load() }
 func (f *Feed) Close() {
 	f.cancel()
 	<-f.done
+	f.recovery.running.Wait()
 	f.hot.Close()
 	f.guard.checkAll()
 }
@@ -253,8 +257,10 @@ func (f *Feed) applyTo(c *Cache, key string, e store.Event, changed []*Cache) []
 	var it *Item
 	if !e.Deleted {
 		var err error
-		if it, err = c.itemFor(key, e.Value, e.Revision); err != nil {
-			f.log.Error("failed to decode an object of the store; it is not served", "key", e.Key, "error", err)
+		it, err = c.itemFor(noWait, key, e.Value, e.Revision)
+		if unreadable := f.unreadable(err, e.Key); unreadable != nil {
+			c.applyUnreadable(key, e, unreadable)
+			return changed
 		}
 	}
 	var change *Change
@@ -291,7 +297,8 @@ func (f *Feed) advance(revision int64) {
 
 // load reads the whole state at one revision.
 func (f *Feed) load(ctx context.Context) error {
-	items, uncached := map[*Cache][]*Item{}, map[*Cache]uncachedStats{}
+	items, uncached, unreadable := map[*Cache][]*Item{}, map[*Cache]uncachedStats{}, map[*Cache]unreadableObjects{}
+	opening := ctx // until the first failure: nothing else waits for the feed when it starts
 	opts := store.ListOptions{Limit: pageSize}
 	for {
 		page, err := f.store.List(ctx, f.root, opts)
@@ -312,9 +319,9 @@ func (f *Feed) load(ctx context.Context) error {
 				more, next = true, endOf(c.Kind.Prefix)
 				break
 			}
-			it, err := c.Kind.parse(key, kv.Value, kv.Revision)
+			it, err := c.Kind.parse(opening, key, kv.Value, kv.Revision)
 			if err != nil {
-				f.log.Error("failed to decode an object of the store; it is not served", "key", kv.Key, "error", err)
+				unreadable[c], opening = f.failed(unreadable[c], key, err, kv.Key), noWait
 				continue
 			}
 			items[c] = append(items[c], it)
@@ -333,7 +340,7 @@ func (f *Feed) load(ctx context.Context) error {
 		if c.Kind.Uncached {
 			c.replaceUncached(uncached[c], opts.Revision)
 		} else {
-			c.replace(items[c], opts.Revision)
+			c.replace(items[c], unreadable[c], opts.Revision)
 		}
 	}
 	f.advance(opts.Revision)
@@ -373,7 +380,13 @@ func (f *Feed) route(key string) (*Cache, string) {
 	}
 }
 
-func (k Kind) parse(key string, value []byte, revision int64) (*Item, error) {
+func (k Kind) parse(ctx context.Context, key string, value []byte, revision int64) (*Item, error) {
+	if k.Open != nil {
+		var err error
+		if value, err = k.Open(ctx, k.Prefix+key, value); err != nil {
+			return nil, &UnreadableError{err}
+		}
+	}
 	it, err := k.Parse(value, revision)
 	if err != nil {
 		return nil, err

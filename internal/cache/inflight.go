@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"sync/atomic"
 )
@@ -66,16 +67,16 @@ func (c *Cache) Newest(key string) *Item {
 }
 
 // itemFor returns the item of an event of the store: that of the in-flight write with the same value, or else a newly parsed one.
-func (c *Cache) itemFor(key string, value []byte, revision int64) (*Item, error) {
+func (c *Cache) itemFor(ctx context.Context, key string, value []byte, revision int64) (*Item, error) {
 	c.inflightMu.Lock()
 	w := c.inflight[key]
 	c.inflightMu.Unlock()
 	if w == nil || !bytes.Equal(w.value, value) {
-		return c.Kind.parse(key, value, revision)
+		return c.Kind.parse(ctx, key, value, revision)
 	}
 	c.removeInflight(w)
 	if it := w.Item(revision); it.Revision == revision {
 		return it, nil
 	}
-	return c.Kind.parse(key, value, revision) // another write of the same value came first
+	return c.Kind.parse(ctx, key, value, revision) // another write of the same value came first
 }

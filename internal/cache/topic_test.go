@@ -163,7 +163,7 @@ func TestTopicEnds(t *testing.T) {
 	c := r.Cache("a")
 	cur := follow(c, "x", true)
 	defer cur.Leave()
-	if !woken(t, cur, func() { c.replace(nil, r.Revision()) }) {
+	if !woken(t, cur, func() { c.replace(nil, nil, r.Revision()) }) {
 		t.Error("nobody was woken")
 	}
 	if _, err := cur.Next(t.Context(), nil); !errors.Is(err, ErrTooOld) {
@@ -288,7 +288,7 @@ func TestTopicLikeAll(t *testing.T) {
 			case n == 98 && random.IntN(10) == 0:
 				var items []*Item
 				c.Snapshot().Ascend("", "", func(it *Item) bool { items = append(items, it); return true })
-				c.replace(items, c.revision())
+				c.replace(items, nil, c.revision())
 			}
 		}
 		for _, each := range readers {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -122,7 +123,10 @@ func (c *Cache) previousVersion(ctx context.Context, changed *Item) (*Item, erro
 	if len(found.KVs) == 0 || found.KVs[0].Key != key {
 		return nil, nil
 	}
-	it, err := c.Kind.parse(changed.Key, found.KVs[0].Value, found.KVs[0].Revision)
+	it, err := c.Kind.parse(ctx, changed.Key, found.KVs[0].Value, found.KVs[0].Revision)
+	if errors.As(err, new(*UnreadableError)) {
+		return nil, err
+	}
 	if err != nil {
 		c.feed.log.Error("failed to decode the previous version of an object", "key", key, "revision", found.KVs[0].Revision, "err", err)
 		return nil, nil

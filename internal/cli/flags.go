@@ -27,6 +27,7 @@ func addServerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	addPartFlags(f, c)
 	addNodeFlags(f, c)
 	addStoreFlags(f, c)
+	f.BoolVar(&c.Encryption.Secrets, "encrypt-secrets", false, "encrypt Secrets in etcd with a key that is made in <data-dir>/encryption; from then on that is done as long as the key is there")
 	f.IntVar(&c.Port, "port", cluster.DefaultPort, "port to serve the API on")
 }
 
@@ -226,6 +227,8 @@ func addStoreFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.DurationVar(&c.EtcdCompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much history is kept for watches and paged lists")
 	f.DurationVar(&c.EtcdHealthTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to say that it is well, for /healthz and /livez")
 	f.DurationVar(&c.EtcdReadyTimeout, "etcd-readycheck-timeout", 2*time.Second, "the same for /readyz")
+	f.StringVar(&c.Encryption.File, "encryption-provider-config", "", "file with an EncryptionConfiguration: which resources are encrypted in etcd, and how")
+	f.BoolVar(&c.Encryption.Reload, "encryption-provider-config-automatic-reload", false, "apply the file of --encryption-provider-config when it changes")
 	f.StringVar(&c.StorageMediaType, "storage-media-type", cluster.ProtobufMediaType, "how objects are stored: "+cluster.ProtobufMediaType+", or "+cluster.JSONMediaType+" to be able to read them")
 }
 

@@ -54,6 +54,7 @@ type Config struct {
 	EtcdQuotaBytes                        int64
 	EtcdCompactionInterval                time.Duration
 	StorageMediaType                      string
+	Encryption                            EncryptionConfig
 	EventTTL                              time.Duration
 	MaxInFlight, MaxMutatingInFlight      int
 	RequestTimeout                        time.Duration
@@ -197,7 +198,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	return errors.Join(c.Authorization.Check(), c.Serving.check(), c.Kubelets.check(), c.Aggregation.check(), c.checkNetwork())
+	return errors.Join(c.Authorization.Check(), c.Serving.check(), c.Kubelets.check(), c.Aggregation.check(), c.Encryption.check(), c.checkNetwork())
 }
 
 func orDefault(s *string, value string) {

@@ -53,7 +53,7 @@ func madeBySkiff(name string) bool {
 		return true
 	case "nodes", "program": // of local nodes
 		return true
-	case "etcd", "etcd.restored", "pki", usageDir, process.PIDFileName:
+	case "etcd", "etcd.restored", "pki", encryptionDir, usageDir, process.PIDFileName:
 		return true
 	}
 	return strings.HasPrefix(name, "etcd.before-") || isKubeconfig(name) || process.IsLogFile(name)

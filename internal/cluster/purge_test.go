@@ -29,6 +29,9 @@ func TestPurge(t *testing.T) {
 	put(t, process.LogPath(dir), "")
 	put(t, process.LogPath(dir)+".1", "")
 	put(t, filepath.Join(dir, agentStateFile+".part"), "")
+	if _, _, err := (EncryptionConfig{Secrets: true}).locate(dir); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(filepath.Join(dir, usageDir), 0o700); err != nil {
 		t.Fatal(err)
 	}

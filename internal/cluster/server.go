@@ -110,11 +110,16 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	encryptionFile, ownKey, err := config.Encryption.locate(config.DataDir)
+	if err != nil {
+		return nil, err
+	}
 	s.hub = s.openHub()
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers), CheckPolicyTypes: all.On(all.PolicyStatus, config.Controllers),
 		Authentication: authentication, Authorization: config.Authorization, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission, AdmissionConfigFile: config.AdmissionConfigFile,
 		Store: s.store, StoreHealthy: s.store.Healthy, StoreUsage: s.storeUsage, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
+		EncryptionFile: encryptionFile, ReloadEncryption: config.Encryption.Reload || ownKey, RewriteSecrets: ownKey,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,
 		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,

@@ -8,6 +8,7 @@
 #   test/differential/upstream.sh compare      check, then replay them on skiff
 #   test/differential/upstream.sh mutate [FLAG... STORY...]  change the objects of stories in every way and print where skiff answers otherwise (bin/skiff)
 #   test/differential/upstream.sh swap         have upstream write objects, skiff read and change them in the same etcd, and upstream read them (bin/skiff)
+#   test/differential/upstream.sh swap-encrypted  the same with everything encrypted in etcd, by each provider with a key
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
 #   test/differential/upstream.sh run-both CMD...   the same with bin/skiff beside it, and its kubeconfig in SKIFF
 #   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
@@ -23,7 +24,7 @@ without=ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProte
 
 main() {
   local programs="etcd kube-apiserver kubectl"
-  case ${1:-record} in run | run-both | mutate | swap) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
+  case ${1:-record} in run | run-both | mutate | swap | swap-encrypted) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
   "$repo/../shared/upstream/build.sh" "$bin" $programs >&2
   cd "$repo"
   case ${1:-record} in
@@ -36,15 +37,16 @@ main() {
     cluster) shift; record_cluster "$@";;
     authorization) record_authorization;;
     check) check;;
-    compare) check; with_upstream swap; go test -count=1 -timeout 30m ./test/differential/...;;
+    compare) check; with_upstream swap; swap_encrypted; go test -count=1 -timeout 30m ./test/differential/...;;
     mutate)
       shift; [ $# -gt 0 ] || set -- internal/catalog/*/testdata/stories/*.yaml
       extra=--allow-privileged with_upstream with_skiff bash -c 'go run ./test/differential/mutate --upstream "$KUBECONFIG" --skiff "$SKIFF" "$@"' mutate "$@";;
     swap) with_upstream swap;;
+    swap-encrypted) swap_encrypted;;
     run-both) shift; with_upstream with_skiff "$@";;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 
@@ -157,7 +159,7 @@ swap() {
 
   stop_server
   start skiff "$repo/bin/skiff" apiserver --data-dir "$dir/skiff" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --token-auth-file "$dir/tokens.csv" \
-    --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins $without
+    --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins $without ${encryption:+--encryption-provider-config $encryption}
   ready
   all skiff-reads
   diff "$dir/upstream-wrote" "$dir/skiff-reads"
@@ -177,6 +179,26 @@ swap() {
   diff "$dir/skiff-wrote" "$dir/upstream-reads"
   echo "upstream reads what skiff wrote: $(wc -l <"$dir/upstream-reads") lines"
   [ "$(kubectl get gauge.v2.swap.example.com three -o jsonpath='{.spec.level}')" = 9 ]
+}
+
+swap_encrypted() (
+  encryption=$(mktemp)
+  trap 'rm -f "$encryption"' EXIT
+  for provider in aescbc aesgcm secretbox; do
+    cat >"$encryption" <<K
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources: [{resources: ['*.*'], providers: [{$provider: {keys: [{name: key1, secret: $(head -c 32 /dev/urandom | base64)}]}}]}]
+K
+    extra="--encryption-provider-config $encryption" with_upstream swap_planted
+    echo "the same with everything encrypted by $provider"
+  done
+)
+
+swap_planted() { # swap, and etcd's files hold no value of an object
+  swap
+  kubectl create configmap planted --from-literal key=a-value-that-was-planted
+  ! grep -rq a-value-that-was-planted "$dir/etcd"
 }
 
 stop_server() { # the one that was started last

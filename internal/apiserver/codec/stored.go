@@ -1,6 +1,8 @@
 package codec
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +60,9 @@ func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 // Parse returns the cache item of a stored value.
 func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
+		if bytes.HasPrefix(value, encryptedPrefix) {
+			return nil, &cache.UnreadableError{Err: errEncrypted}
+		}
 		obj := s.info.New().(catalog.Object)
 		if err := s.unmarshal(value, obj); err != nil {
 			return nil, err
@@ -88,6 +93,11 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	setMetadata(it, meta)
 	return it, nil
 }
+
+// encryptedPrefix begins a value that is encrypted. Such values only get here if there is no configuration of encryption.
+var encryptedPrefix = []byte("k8s:enc:")
+
+var errEncrypted = errors.New("identity transformer tried to read encrypted data") // upstream's words
 
 func (s *Stored) unmarshal(value []byte, obj catalog.Object) error {
 	if s.info.UnmarshalStored != nil {

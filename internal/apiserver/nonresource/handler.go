@@ -43,7 +43,9 @@ type Options struct {
 	// StoreHealthy and StoreReady return why the store cannot be used, or nil: for the checks etcd and etcd-readiness.
 	StoreHealthy, StoreReady func(context.Context) error
 	CachesSynced             <-chan struct{} // closed when the caches are filled
-	ShuttingDown             func() bool
+	// KMSProviders returns why KMS plugins cannot be used, or nil. It may be nil.
+	KMSProviders func(context.Context) error
+	ShuttingDown func() bool
 
 	Log *slog.Logger
 }

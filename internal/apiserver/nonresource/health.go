@@ -20,6 +20,9 @@ func (h *Handler) checks(root string) []check {
 	if root == "/readyz/" {
 		checks = append(checks, check{"etcd-readiness", h.StoreReady})
 	}
+	if root != "/livez/" && h.KMSProviders != nil {
+		checks = append(checks, check{"kms-providers", h.KMSProviders})
+	}
 	if root != "/livez/" {
 		checks = append(checks, check{"informer-sync", func(context.Context) error {
 			select {

@@ -148,7 +148,7 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 	}
 	it, err := r.put(ctx, key, obj, nil, value, message, 0)
 	if err != nil {
-		return nil, r.alreadyExists(obj.GetName(), err)
+		return nil, r.alreadyExists(ctx, key, obj.GetName(), err)
 	}
 	return it, nil
 }
@@ -164,6 +164,10 @@ func (r *Registry) toStorage(ctx context.Context, obj catalog.Object) (catalog.O
 // put writes the encoded object to the store if the object is still at a revision (0: does not exist), and returns the item that the cache will hold.
 // old is the object that it replaces; nil if there is none.
 func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
+	value, err := r.seal(ctx, key, value)
+	if err != nil {
+		return nil, err
+	}
 	write := r.Cache.BeginWrite(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
 	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl, Class: r.class(ctx, obj, old)})
 	if err != nil {
@@ -174,14 +178,14 @@ func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object,
 }
 
 // alreadyExists returns the error of a create, given the error of the store: AlreadyExists if there is an object of that name.
-func (r *Registry) alreadyExists(name string, err error) error {
+func (r *Registry) alreadyExists(ctx context.Context, key, name string, err error) error {
 	var conflict *store.ConflictError
 	if !errors.As(err, &conflict) {
 		return r.failure(err)
 	}
 	exists := apierrors.NewAlreadyExists(r.Resource(), name)
 	if conflict.Current != nil {
-		if it, err := r.Codec.Parse(conflict.Current.Value, conflict.Current.Revision); err == nil {
+		if it, err := r.parse(ctx, key, *conflict.Current); err == nil {
 			if there, err := codec.Metadata(it.Raw()); err == nil && there.GetDeletionTimestamp() != nil {
 				exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
 			}

@@ -72,7 +72,7 @@ func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string,
 	if err != nil {
 		return r.failure(err)
 	}
-	if it, err := r.Codec.Parse(kv.Value, kv.Revision); err == nil {
+	if it, err := r.parse(ctx, r.Key(namespace, name), kv); err == nil {
 		if _, err := r.Decode(it); err == nil {
 			return apierrors.NewConflict(r.Resource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not allowed because the object is decodable from storage", key))
 		}

@@ -85,6 +85,9 @@ func (r *Registry) fromSnapshot(ctx context.Context, s cache.Snapshot, l List, f
 	if l.impossible {
 		return page, nil
 	}
+	if err := s.Unreadable(l.prefix(r.Info)); err != nil {
+		return Page{}, apierrors.NewInternalError(err)
+	}
 	if r.converts() && l.readsContent() {
 		return r.fromConverted(ctx, s, l, from)
 	}

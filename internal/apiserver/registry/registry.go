@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/encryption"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/store"
@@ -33,6 +34,7 @@ type Registry struct {
 	scans  scanBounds
 
 	conversions conversions
+	transformer encryption.Transformer // nil if nothing is encrypted
 }
 
 // Options are the options of a registry.
@@ -42,6 +44,8 @@ type Options struct {
 	Root   string // with which the keys of all resources begin: "/registry/"
 	AsJSON bool
 	TTL    time.Duration // of the objects of kinds that expire
+	// Encryption encrypts what is stored; nothing is encrypted if it is nil.
+	Encryption *encryption.Encryption
 }
 
 // New returns the registry of a resource. The feed must have a cache for it: see Kind.
@@ -51,13 +55,24 @@ func New(info *catalog.Info, opts Options) *Registry {
 	if info.Expires {
 		r.ttl = opts.TTL
 	}
+	if opts.Encryption != nil {
+		r.transformer = opts.Encryption.ForResource(info.GVR.GroupResource())
+	}
 	return r
 }
 
-// Kind returns the declaration of a resource for the cache.
-func Kind(info *catalog.Info, root string) cache.Kind {
+// Kind returns the declaration of a resource for the cache, in which the registry of the same options finds its objects.
+func Kind(info *catalog.Info, opts Options) cache.Kind {
 	c := codec.NewStored(info, false)
-	return cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object, Uncached: info.Uncached}
+	k := cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: opts.Root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object, Uncached: info.Uncached}
+	if opts.Encryption != nil {
+		transformer := opts.Encryption.ForResource(info.GVR.GroupResource())
+		k.Open = func(ctx context.Context, key string, stored []byte) ([]byte, error) {
+			value, _, err := transformer.FromStorage(ctx, key, stored)
+			return value, err
+		}
+	}
+	return k
 }
 
 // Key returns the key of an object within its resource.
@@ -81,8 +96,12 @@ func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion str
 	if err := r.WaitFor(ctx, resourceVersion); err != nil {
 		return nil, err
 	}
-	if it := r.Cache.Get(r.Key(namespace, name)); it != nil {
+	key := r.Key(namespace, name)
+	if it := r.Cache.Get(key); it != nil {
 		return it, nil
+	}
+	if err := r.Cache.Unreadable(key); err != nil {
+		return nil, apierrors.NewInternalError(err)
 	}
 	return nil, apierrors.NewNotFound(r.Resource(), name)
 }

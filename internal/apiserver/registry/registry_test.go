@@ -41,7 +41,7 @@ func open(t testing.TB, group, plural string) *rig {
 		}
 	}
 	const root = "/registry/"
-	r.feed = cache.NewFeed(r.store, []cache.Kind{registry.Kind(info, root)}, cache.Options{Log: slog.New(slog.DiscardHandler)})
+	r.feed = cache.NewFeed(r.store, []cache.Kind{registry.Kind(info, registry.Options{Root: root})}, cache.Options{Log: slog.New(slog.DiscardHandler)})
 	r.Registry = registry.New(info, registry.Options{Store: r.store, Feed: r.feed, Root: root, TTL: time.Hour})
 	t.Cleanup(func() {
 		r.store.resume()

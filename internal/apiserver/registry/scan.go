@@ -93,7 +93,7 @@ func (s *scan) converted(ctx context.Context, kvs []store.KV) ([]*cache.Item, er
 	}
 	items, candidates := make([]*cache.Item, len(kvs)), []*cache.Item(nil)
 	for i, kv := range kvs {
-		it, err := s.r.parse(strings.TrimPrefix(kv.Key, s.r.prefix), kv)
+		it, err := s.r.parseListed(ctx, strings.TrimPrefix(kv.Key, s.r.prefix), kv)
 		if err != nil {
 			return nil, err
 		}
@@ -117,18 +117,18 @@ func (s *scan) converted(ctx context.Context, kvs []store.KV) ([]*cache.Item, er
 }
 
 // pick returns the item of the object at an index; nil if it is not selected. selected is what converted has returned.
-func (s *scan) pick(selected []*cache.Item, i int, kv store.KV) (*cache.Item, error) {
+func (s *scan) pick(ctx context.Context, selected []*cache.Item, i int, kv store.KV) (*cache.Item, error) {
 	if selected != nil {
 		return selected[i], nil
 	}
-	return s.item(kv)
+	return s.item(ctx, kv)
 }
 
 // item returns the item of an object; nil if it is not selected.
-func (s *scan) item(kv store.KV) (*cache.Item, error) {
+func (s *scan) item(ctx context.Context, kv store.KV) (*cache.Item, error) {
 	key := strings.TrimPrefix(kv.Key, s.r.prefix)
 	if s.r.Info.Uncached && s.selector.All() {
-		return s.r.itemWithoutLabels(key, kv)
+		return s.r.itemWithoutLabels(ctx, key, kv)
 	}
 	if s.selector.Name != "" && key != s.selector.Name && !strings.HasSuffix(key, "/"+s.selector.Name) {
 		return nil, nil
@@ -140,7 +140,7 @@ func (s *scan) item(kv store.KV) (*cache.Item, error) {
 			}
 		}
 	}
-	it, err := s.r.parse(key, kv)
+	it, err := s.r.parseListed(ctx, key, kv)
 	if err != nil || !s.selector.Matches(it) {
 		return nil, err
 	}
@@ -148,8 +148,12 @@ func (s *scan) item(kv store.KV) (*cache.Item, error) {
 }
 
 // itemWithoutLabels returns an item without labels and fields, which costs less to parse: for lists without selectors.
-func (r *Registry) itemWithoutLabels(key string, kv store.KV) (*cache.Item, error) {
-	it, err := r.Codec.Bare(kv.Value, kv.Revision)
+func (r *Registry) itemWithoutLabels(ctx context.Context, key string, kv store.KV) (*cache.Item, error) {
+	value, err := r.openListed(ctx, kv)
+	if err != nil {
+		return nil, err
+	}
+	it, err := r.Codec.Bare(value, kv.Revision)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -192,7 +196,7 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 			return Page{}, err
 		}
 		for i, kv := range got.KVs {
-			it, err := s.pick(selected, i, kv)
+			it, err := s.pick(ctx, selected, i, kv)
 			if err != nil {
 				return Page{}, err
 			}
@@ -241,7 +245,7 @@ func (r *Registry) oneFromStore(ctx context.Context, l List, revision int64) (Pa
 	if l.impossible || len(got.KVs) == 0 || got.KVs[0].Key != r.storeKey(key) {
 		return page, nil
 	}
-	it, err := r.parse(key, got.KVs[0])
+	it, err := r.parseListed(ctx, key, got.KVs[0])
 	if err == nil && l.readsContent() {
 		it, err = r.currentAs(ctx, it, l.Reading)
 	}
@@ -273,7 +277,7 @@ func (r *Registry) deferRest(ctx context.Context, page Page, l List, s scan) (Pa
 			return Page{}, r.historyFailure(err, l.Continue != "", page.lastKey()+"\x00")
 		}
 		for i, kv := range got.KVs {
-			it, err := ahead.item(kv)
+			it, err := ahead.item(ctx, kv)
 			if err != nil {
 				return Page{}, err
 			}
@@ -314,7 +318,7 @@ func (p *Page) Each(ctx context.Context, f func(*cache.Item) error) error {
 			return s.r.historyFailure(err, false, "")
 		}
 		for _, kv := range got.KVs {
-			it, err := s.item(kv)
+			it, err := s.item(ctx, kv)
 			if err != nil {
 				return err
 			}

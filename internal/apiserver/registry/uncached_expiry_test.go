@@ -23,7 +23,7 @@ func TestUncachedExpiry(t *testing.T) {
 	r := &rig{t: t, store: &faulty{Store: openEtcd(t)}}
 	info := core.Event.Info()
 	const root, objects = "/registry/", 300
-	r.feed = cache.NewFeed(r.store, []cache.Kind{registry.Kind(info, root)}, cache.Options{Log: slog.New(slog.DiscardHandler)})
+	r.feed = cache.NewFeed(r.store, []cache.Kind{registry.Kind(info, registry.Options{Root: root})}, cache.Options{Log: slog.New(slog.DiscardHandler)})
 	r.Registry = registry.New(info, registry.Options{Store: r.store, Feed: r.feed, Root: root, TTL: time.Second})
 	t.Cleanup(func() {
 		r.feed.Close()

@@ -95,7 +95,7 @@ func (r *Registry) newerThan(ctx context.Context, key string, tried *cache.Item,
 	var conflict *store.ConflictError
 	switch {
 	case errors.As(failure, &conflict):
-		return r.currentOf(conflict, key)
+		return r.currentOf(ctx, conflict, key)
 	case fromStore, errors.As(failure, new(storeFailure)):
 		return nil, failure // a write that failed in the store is not repeated: it may have happened
 	}
@@ -118,23 +118,14 @@ func (r *Registry) read(ctx context.Context, key string) (*cache.Item, error) {
 	if err != nil {
 		return nil, r.failure(err)
 	}
-	return r.parse(key, kv)
+	return r.parse(ctx, key, kv)
 }
 
-func (r *Registry) parse(key string, kv store.KV) (*cache.Item, error) {
-	it, err := r.Codec.Parse(kv.Value, kv.Revision)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	it.Key = key
-	return it, nil
-}
-
-func (r *Registry) currentOf(conflict *store.ConflictError, key string) (*cache.Item, error) {
+func (r *Registry) currentOf(ctx context.Context, conflict *store.ConflictError, key string) (*cache.Item, error) {
 	if conflict.Current == nil {
 		return nil, nil
 	}
-	return r.parse(key, *conflict.Current)
+	return r.parse(ctx, key, *conflict.Current)
 }
 
 // replace tries once to replace the current version of an object. A *store.ConflictError means that another write came first.
@@ -272,11 +263,16 @@ func (r *Registry) saveStored(ctx context.Context, key string, obj, old catalog.
 	return it, nil
 }
 
-// isStale reports whether the stored value of an object is of another version or encoding than would be written today. It returns a conflict if current
-// is not the newest version.
+// isStale reports whether the stored value of an object is of another version or encoding than would be written today, or encrypted by another key. It returns
+// a conflict if current is not the newest version.
 func (r *Registry) isStale(ctx context.Context, key string, current *cache.Item) (bool, error) {
-	value, err := r.newest(ctx, key, current)
-	return err == nil && r.Codec.Stale(value), err
+	newest, err := r.newest(ctx, key, current)
+	if err != nil {
+		return false, err
+	}
+	value, stale, err := r.open(ctx, newest)
+	// A value that cannot be decrypted any more is the one that current has: writing it saves the object.
+	return err != nil || stale || r.Codec.Stale(value), nil
 }
 
 // checkNewest returns a conflict if current is not the newest version in the store, for writes that write nothing: dry runs, and updates without a
@@ -286,18 +282,18 @@ func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.I
 	return err
 }
 
-// newest returns the stored value of an object, or a conflict if current is not the newest version in the store.
-func (r *Registry) newest(ctx context.Context, key string, current *cache.Item) ([]byte, error) {
+// newest returns an object as it is stored, or a conflict if current is not the newest version in the store.
+func (r *Registry) newest(ctx context.Context, key string, current *cache.Item) (store.KV, error) {
 	newest, _, err := r.store.Get(ctx, r.storeKey(key))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil, &store.ConflictError{Key: key}
+		return store.KV{}, &store.ConflictError{Key: key}
 	case err != nil:
-		return nil, r.failure(err)
+		return store.KV{}, r.failure(err)
 	case newest.Revision != current.Revision:
-		return nil, &store.ConflictError{Key: key, Current: &newest}
+		return store.KV{}, &store.ConflictError{Key: key, Current: &newest}
 	}
-	return newest.Value, nil
+	return newest, nil
 }
 
 // storeFailure is the API error for an error of the store, as opposed to a refusal of the object.

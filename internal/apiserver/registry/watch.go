@@ -227,7 +227,7 @@ func (h *history) load(ctx context.Context, s Selector) error {
 			return h.r.failure(err)
 		}
 		for _, kv := range got.KVs {
-			it, err := h.r.parse(strings.TrimPrefix(kv.Key, h.r.prefix), kv)
+			it, err := h.r.parse(ctx, strings.TrimPrefix(kv.Key, h.r.prefix), kv)
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ func (h *history) next(ctx context.Context, buf []*cache.Change) ([]*cache.Chang
 			return nil, h.r.failure(h.watch.Err())
 		}
 		for _, e := range batch.Events {
-			change, err := h.apply(e)
+			change, err := h.apply(ctx, e)
 			if err != nil {
 				return nil, err
 			}
@@ -264,10 +264,10 @@ func (h *history) next(ctx context.Context, buf []*cache.Change) ([]*cache.Chang
 	}
 }
 
-func (h *history) apply(e store.Event) (*cache.Change, error) {
+func (h *history) apply(ctx context.Context, e store.Event) (*cache.Change, error) {
 	key := strings.TrimPrefix(e.Key, h.r.prefix)
 	if h.items == nil {
-		return h.uncached(key, e)
+		return h.uncached(ctx, key, e)
 	}
 	prev := h.items[key]
 	if e.Deleted {
@@ -277,7 +277,7 @@ func (h *history) apply(e store.Event) (*cache.Change, error) {
 		delete(h.items, key)
 		return &cache.Change{Type: cache.Deleted, Item: prev.At(e.Revision), Prev: prev}, nil
 	}
-	it, err := h.r.parse(key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
+	it, err := h.r.parse(ctx, key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
 	if err != nil {
 		return nil, err
 	}
@@ -288,11 +288,11 @@ func (h *history) apply(e store.Event) (*cache.Change, error) {
 	return &cache.Change{Type: cache.Modified, Item: it, Prev: prev}, nil
 }
 
-func (h *history) uncached(key string, e store.Event) (*cache.Change, error) {
+func (h *history) uncached(ctx context.Context, key string, e store.Event) (*cache.Change, error) {
 	if e.Deleted {
 		return cache.NewUncachedChange(key, nil, e), nil
 	}
-	it, err := h.r.parse(key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
+	it, err := h.r.parse(ctx, key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func newServer(t *testing.T, s store.Store, nodePorts string, cidrs ...string) *
 	infos := []*catalog.Info{core.Service.Info(), networking.IPAddress.Info(), networking.ServiceCIDR.Info()}
 	var kinds []cache.Kind
 	for _, info := range infos {
-		kinds = append(kinds, registry.Kind(info, root))
+		kinds = append(kinds, registry.Kind(info, registry.Options{Root: root}))
 	}
 	feed := cache.NewFeed(s, kinds, cache.Options{Root: root})
 	t.Cleanup(feed.Close)

@@ -124,6 +124,11 @@ func (s *Server) ensureObject(ctx context.Context, obj catalog.Object) {
 
 // createObject creates an object for the server itself: with the defaults and validation of its kind, but without admission.
 func (s *Server) createObject(ctx context.Context, obj catalog.Object) error {
+	return s.createObjectAs(ctx, "kube-apiserver", obj)
+}
+
+// createObjectAs is createObject as a field manager.
+func (s *Server) createObjectAs(ctx context.Context, fieldManager string, obj catalog.Object) error {
 	end := s.endpointOfType(obj)
 	if end == nil {
 		return fmt.Errorf("%T is not served", obj)
@@ -137,7 +142,7 @@ func (s *Server) createObject(ctx context.Context, obj catalog.Object) error {
 	if err != nil {
 		return err
 	}
-	manager.Create(obj, "kube-apiserver")
+	manager.Create(obj, fieldManager)
 	_, err = end.Registry.Create(ctx, obj, loopbackWrite())
 	return err
 }

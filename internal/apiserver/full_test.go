@@ -30,6 +30,7 @@ import (
 // the way.
 func TestFullObjects(t *testing.T) {
 	s := start(t, func(o *apiserver.Options) { // nobody adds to the objects, or misses what they refer to
+		o.NoFairness = true // nor writes the status of FlowSchemas
 		o.DisableAdmission = append(o.DisableAdmission, "RuntimeClass", "StorageObjectInUseProtection", "TaintNodesByCondition")
 	})
 	objects := fullObjects(t)

@@ -85,9 +85,14 @@ type Options struct {
 	// UsageHistory remembers what containers have used whenever that is measured, and measures it for the admission plugin InitialResources. It may be nil.
 	UsageHistory *history.History
 
-	// MaxInFlight and MaxMutatingInFlight together are how many requests execute at once, apart from those that flowcontrol exempts.
+	// MaxInFlight and MaxMutatingInFlight together are how many requests execute at once, apart from those that flowcontrol exempts: 400 and 200. A negative number is 0.
 	MaxInFlight, MaxMutatingInFlight int
-	RequestTimeout                   time.Duration
+	// NoFairness has MaxInFlight bound the requests that read and MaxMutatingInFlight those that write, whosever they are; a negative number is no bound. There are no
+	// priority levels then.
+	NoFairness bool
+	// FairnessRestoreEvery is how long after a change to a FlowSchema or PriorityLevelConfiguration those that every cluster has are restored: a minute.
+	FairnessRestoreEvery time.Duration
+	RequestTimeout       time.Duration
 	// MinWatch is how long a watch without timeoutSeconds lasts at least: half an hour. It lasts up to twice as long, at random, so that not all
 	// watchers reconnect at once.
 	MinWatch time.Duration
@@ -129,6 +134,7 @@ func (o *Options) complete() {
 	if o.MaxMutatingInFlight == 0 {
 		o.MaxMutatingInFlight = 200
 	}
+	o.MaxInFlight, o.MaxMutatingInFlight = max(o.MaxInFlight, 0), max(o.MaxMutatingInFlight, 0)
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute
 	}

@@ -23,6 +23,7 @@ import (
 	"skiff/internal/apiserver/conversion"
 	"skiff/internal/apiserver/crd"
 	"skiff/internal/apiserver/encryption"
+	flowconfig "skiff/internal/apiserver/flowcontrol/config"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/apiserver/inprocess"
 	"skiff/internal/apiserver/metrics"
@@ -55,8 +56,9 @@ type Server struct {
 	definitions  *crd.Definitions
 	aggregation  *aggregation.Aggregation
 	meter        *usage.Meter
-	publishing   sync.Mutex  // held while what discovery says is replaced
-	shuttingDown atomic.Bool // set by Leave: /readyz fails
+	fairness     *flowconfig.Loop // nil without priority and fairness
+	publishing   sync.Mutex       // held while what discovery says is replaced
+	shuttingDown atomic.Bool      // set by Leave: /readyz fails
 	stopping     context.Context
 	stop         context.CancelFunc
 	rewrite      chan struct{}         // has a value if the configuration of encryption has changed since Secrets were rewritten
@@ -183,13 +185,13 @@ func (s *Server) addHandlers() {
 
 // addFront puts the filters in front of the handlers of resources and other paths.
 func (s *Server) addFront() (err error) {
-	flow := front.NewFlowControl(s.opts.MaxInFlight + s.opts.MaxMutatingInFlight)
+	flow, fair := s.newFlowControl(), !s.opts.NoFairness
 	s.openAPI = openapi.New(time.Now)
 	s.nonResource = nonresource.New(nonresource.Options{API: s.api, Build: versionInfo(), Address: s.address(), Flags: s.opts.Flags, Profiling: !s.opts.NoProfiling,
-		OpenAPI: s.openAPI, Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
+		OpenAPI: s.openAPI, Flow: flow, Fair: fair, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
 		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(), KMSProviders: s.kmsProviders(),
 		ShuttingDown: func() bool { return s.shuttingDown.Load() || s.stopping.Err() != nil }, Log: s.opts.Log})
-	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Aggregation: s.aggregation, Authentication: s.identity.authentication, Flow: flow,
+	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Aggregation: s.aggregation, Authentication: s.identity.authentication, Flow: flow, Fair: fair,
 		RequestTimeout: s.opts.RequestTimeout, Journey: s.opts.Journey, Seen: s.opts.Seen, Log: s.opts.Log})
 	if err == nil {
 		s.background.Go(func() { s.front.Run(s.stopping) })
@@ -242,6 +244,7 @@ func (s *Server) begin() {
 	s.background.Go(func() { s.definitions.Run(s.stopping) })
 	s.aggregation.SetServed(s.api.Served().Infos)
 	s.loopback.waitForFollowers(s.stopping) // so that the first requests are authorized by the roles that were just written
+	s.beginFairness()
 	s.api.Ready.Store(s.stopping.Err() == nil)
 	s.background.Go(func() { s.aggregation.Run(s.stopping) })
 	if s.encryption != nil && s.opts.RewriteSecrets {

@@ -28,7 +28,7 @@ func TestUnenforced(t *testing.T) {
 		checkUnenforced(t, s, info, list[0])
 	}
 	slices.Sort(unenforced)
-	if want := []string{"flowschemas", "networkpolicies", "prioritylevelconfigurations"}; !slices.Equal(unenforced, want) {
+	if want := []string{"networkpolicies"}; !slices.Equal(unenforced, want) {
 		t.Errorf("not enforced are %v, want %v", unenforced, want)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -62,8 +63,10 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.ServiceCIDRs, "service-cluster-ip-range", []string{cluster.DefaultServiceCIDR}, "ranges of the services' cluster IPs")
 	f.StringVar(&c.NodePortRange, "service-node-port-range", cluster.DefaultNodePorts, "range of the services' node ports")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long events are kept")
-	f.IntVar(&c.MaxInFlight, "max-requests-inflight", 400, "how many requests may run at once, together with --max-mutating-requests-inflight; priority levels share them")
-	f.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", 200, "how many more requests may run at once")
+	c.MaxInFlight, c.MaxMutatingInFlight = 400, 200
+	f.Var((*limit)(&c.MaxInFlight), "max-requests-inflight", "how many requests may run at once, together with --max-mutating-requests-inflight; priority levels share them. Without --enable-priority-and-fairness: how many that read; no limit if 0")
+	f.Var((*limit)(&c.MaxMutatingInFlight), "max-mutating-requests-inflight", "how many more requests may run at once. Without --enable-priority-and-fairness: how many that write; no limit if 0")
+	f.VarPF((*not)(&c.NoFairness), "enable-priority-and-fairness", "", "queue requests by priority level and user, as FlowSchemas and PriorityLevelConfigurations say").NoOptDefVal = "true"
 	f.DurationVar(&c.RequestTimeout, "request-timeout", time.Minute, "how long a request may take, unless it is long-running")
 }
 
@@ -257,6 +260,22 @@ func valuesOf(f *pflag.FlagSet) map[string]string {
 	f.VisitAll(func(flag *pflag.Flag) { values[flag.Name] = flag.Value.String() })
 	delete(values, "help")
 	return values
+}
+
+// limit is a flag for a number that may be 0, which the configuration has as -1, as its zero value stands for the default.
+type limit int
+
+func (l *limit) String() string { return strconv.Itoa(max(int(*l), 0)) }
+func (l *limit) Type() string   { return "int" }
+func (l *limit) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err == nil && n < 0 {
+		err = errors.New("it can not be negative value")
+	}
+	if *l = limit(n); n == 0 {
+		*l = -1
+	}
+	return err
 }
 
 // not is a boolean flag that sets the opposite of its value.

@@ -56,7 +56,8 @@ type Config struct {
 	StorageMediaType                      string
 	Encryption                            EncryptionConfig
 	EventTTL                              time.Duration
-	MaxInFlight, MaxMutatingInFlight      int
+	MaxInFlight, MaxMutatingInFlight      int  // -1 is no limit with NoFairness, and 0 without; 400 and 200 if 0
+	NoFairness                            bool // FlowSchemas and PriorityLevelConfigurations have no effect
 	RequestTimeout                        time.Duration
 	EtcdHealthTimeout, EtcdReadyTimeout   time.Duration
 	// Controllers are the control loops to run in this process, as --controllers has them; none if empty.
@@ -177,6 +178,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("--bind-address %q is not an IP address", c.BindAddress)
 	case c.Port < 1 || c.Port > 65535:
 		return fmt.Errorf("the port %d is not between 1 and 65535", c.Port)
+	case c.MaxInFlight < 0 && c.MaxMutatingInFlight < 0 && !c.NoFairness:
+		return errors.New("--max-requests-inflight and --max-mutating-requests-inflight must add up to something positive")
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file go together")
 	case c.StorageMediaType != JSONMediaType && c.StorageMediaType != ProtobufMediaType:

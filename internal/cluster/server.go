@@ -126,7 +126,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
 		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
 		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage, UsageHistory: history.Open(filepath.Join(config.DataDir, usageDir, "history"), config.Log),
-		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
+		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, NoFairness: config.NoFairness, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
 		return nil, err

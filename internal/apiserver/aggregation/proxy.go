@@ -48,11 +48,11 @@ func (b *Backend) Serve(w *response.Writer, r *http.Request, user *authn.User, l
 			leave = sync.OnceFunc(func() { <-b.inFlight })
 			defer leave()
 		default:
-			response.Fail(w, r, response.TooManyRequests())
+			response.Fail(w, r, w.TooManyRequests())
 			return
 		}
-		w.Seat.Leave() // the other server has a flow control of its own
 	}
+	w.Seat.Leave() // the other server has a flow control of its own
 	host, err := b.resolve(r.Context())
 	if err != nil {
 		b.owner.Log.Warn("failed to resolve the Service of an APIService", "apiservice", b.name, "err", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,76 +13,41 @@ import (
 	"skiff/test/seed"
 )
 
-// TestDefaultSchemas checks that requests are assigned to the levels and flows of upstream's configuration.
-func TestDefaultSchemas(t *testing.T) {
-	c, err := New(Options{Seats: 600})
-	if err != nil {
-		t.Fatal(err)
-	}
-	account := []string{serviceAccounts, authenticated}
-	known := []string{authenticated}
-	for _, test := range []struct {
-		name        string
-		r           Request
-		level, flow string
-	}{
-		{"the administrator", Request{User: "admin", Groups: []string{masters, authenticated}, Verb: "list", Resource: true, Plural: "pods"}, "exempt", ""},
-		{"a probe", Request{User: "system:anonymous", Groups: []string{unauthenticated}, Verb: "get", Path: "/livez"}, "exempt", ""},
-		{"a write to a probe's path", Request{User: "system:anonymous", Groups: []string{unauthenticated}, Verb: "post", Path: "/livez"}, "global-default", "system:anonymous"},
-		{"the version", Request{User: "system:anonymous", Groups: []string{unauthenticated}, Verb: "get", Path: "/version"}, "global-default", "system:anonymous"},
-		{"a scheduler's lease", Request{User: scheduler, Groups: known, Verb: "update", Resource: true, Group: "coordination.k8s.io", Plural: "leases", Namespace: kubeSystem}, "leader-election", scheduler},
-		{"a node's lease", Request{User: "system:node:a", Groups: []string{nodes, authenticated}, Verb: "update", Resource: true, Group: "coordination.k8s.io", Plural: "leases", Namespace: "kube-node-lease"}, "node-high", "system:node:a"},
-		{"a node's status", Request{User: "system:node:a", Groups: []string{nodes, authenticated}, Verb: "patch", Resource: true, Plural: "nodes", Subresource: "status"}, "node-high", "system:node:a"},
-		{"a node's pods", Request{User: "system:node:a", Groups: []string{nodes, authenticated}, Verb: "list", Resource: true, Plural: "pods"}, "system", "system:node:a"},
-		{"a controller", Request{User: controllerManager, Groups: known, Verb: "create", Resource: true, Plural: "pods", Namespace: "shop"}, "workload-high", "shop"},
-		{"an account of the system", Request{User: "system:serviceaccount:kube-system:dns", Groups: account, Verb: "list", Resource: true, Plural: "pods"}, "workload-high", ""},
-		{"an account of a namespace with a similar name", Request{User: "system:serviceaccount:kube-system2:dns", Groups: account, Verb: "list", Resource: true, Plural: "pods"}, "workload-low", "system:serviceaccount:kube-system2:dns"},
-		{"an account", Request{User: "system:serviceaccount:shop:web", Groups: account, Verb: "get", Path: "/api/v1"}, "workload-low", "system:serviceaccount:shop:web"},
-		{"a person", Request{User: "alice", Groups: known, Verb: "delete", Resource: true, Plural: "pods", Namespace: "shop"}, "global-default", "alice"},
-		{"a user without groups", Request{User: "nobody", Verb: "get", Path: "/api"}, "catch-all", "nobody"},
-	} {
-		s := c.classify(&test.r)
-		if flow := s.flow(&test.r).distinguisher; s.level.Name != test.level || flow != test.flow {
-			t.Errorf("%s: level %s, flow %q; want %s, %q", test.name, s.level.Name, flow, test.level, test.flow)
-		}
-	}
+// person returns a seat for a request of somebody.
+func person(name string) *Seat {
+	return &Seat{Request: Request{User: name, Verb: "get", Path: "/api"}}
 }
 
-func TestUnknownLevel(t *testing.T) {
-	if _, err := New(Options{Seats: 1, Schemas: []Schema{{Name: "a", Level: "b"}}}); err == nil {
-		t.Error("a schema without a level was accepted")
-	}
-}
-
-func person(name string) *Request {
-	return &Request{User: name, Groups: []string{authenticated}, Verb: "get", Path: "/api"}
+// single returns a controller with one level, which is not exempt.
+func single(o Options, l Level) *Controller {
+	c := New(o)
+	l.Name, l.Shares = catchAll, 1
+	c.Configure([]Level{l}, nil)
+	return c
 }
 
 // TestWaiting checks that a request waits no longer than MaxWait, and gets a seat that becomes free meanwhile.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Options{Seats: 1, MaxWait: 15 * time.Second, Levels: []Level{{Name: "catch-all", Shares: 1, QueueLength: 2}}, Schemas: []Schema{}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var first, second, third, fourth Seat
-		if _, ok := c.Enter(t.Context(), &first, person("a")); !ok {
+		c := single(Options{ReadOnly: 1, MaxWait: 15 * time.Second}, Level{Queues: 1, HandSize: 1, QueueLength: 2})
+		first, second, third, fourth := person("a"), person("a"), person("a"), person("a")
+		if _, ok := c.Enter(t.Context(), first); !ok {
 			t.Fatal("no seat at first")
 		}
-		if waited, ok := c.Enter(t.Context(), &second, person("a")); ok || waited != 15*time.Second {
+		if waited, ok := c.Enter(t.Context(), second); ok || waited != 15*time.Second {
 			t.Errorf("waited %v, %v", waited, ok)
 		}
 		canceled, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if waited, ok := c.Enter(canceled, &second, person("a")); ok || waited != time.Second {
+		if waited, ok := c.Enter(canceled, second); ok || waited != time.Second {
 			t.Errorf("waited %v, %v", waited, ok)
 		}
 		time.AfterFunc(5*time.Second, first.Leave)
-		if waited, ok := c.Enter(t.Context(), &third, person("a")); !ok || waited != 5*time.Second {
+		if waited, ok := c.Enter(t.Context(), third); !ok || waited != 5*time.Second {
 			t.Errorf("waited %v, %v", waited, ok)
 		}
 		third.Park()
-		if waited, ok := c.Enter(t.Context(), &fourth, person("a")); !ok || waited != 0 {
+		if waited, ok := c.Enter(t.Context(), fourth); !ok || waited != 0 {
 			t.Errorf("the seat of a parked request: waited %v, %v", waited, ok)
 		}
 		time.AfterFunc(3*time.Second, fourth.Leave)
@@ -90,7 +56,7 @@ func TestWaiting(t *testing.T) {
 		}
 		third.Leave()
 		third.Leave()
-		if s := c.Stats(); s.ReadOnly != 0 || s.Waiting != 0 || s.Parked != 0 || s.Rejected != 2 || len(c.core.levels[0].flows) != 0 {
+		if s := c.Stats(); s.ReadOnly != 0 || s.WaitingReadOnly != 0 || s.Parked != 0 || s.Rejected != 2 || len(c.core.levels[0].flows) != 0 {
 			t.Errorf("left behind: %+v", s)
 		}
 	})
@@ -101,29 +67,37 @@ func TestRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	for range 200 {
 		seats := 1 + random.IntN(60)
-		c := newCore(seats, []Level{{Name: "a", Shares: 1 + random.IntN(5), LendablePercent: random.IntN(101), QueueLength: random.IntN(10)},
-			{Name: "b", Shares: 1 + random.IntN(5), LendablePercent: random.IntN(101), QueueLength: random.IntN(10)}}, 5, 3)
-		bound := seats
-		for _, l := range c.levels {
-			bound = max(bound, l.guaranteed+c.levels[0].guaranteed)
+		exempt := 0
+		c := newCore(seats, 5, 3, func() int { return exempt })
+		randomLevel := func(name string) Level {
+			l := Level{Name: name, Shares: 1 + random.IntN(5), LendablePercent: random.IntN(101), Queues: random.IntN(4), HandSize: 1 + random.IntN(3), QueueLength: 1 + random.IntN(10)}
+			if random.IntN(2) == 0 {
+				most := random.IntN(300)
+				l.BorrowingLimitPercent = &most
+			}
+			return l
 		}
-		var executing, parked []*flow
+		several := func(string) bool { return true }
+		c.setLevels([]Level{randomLevel("a"), randomLevel("b")}, several)
+		var executing, parked []held
 		var waiting []*waiter
 		take := func(ws []*waiter) {
 			for _, w := range ws {
-				executing = append(executing, w.flow)
+				executing = append(executing, held{w.flow, w.width})
 			}
 		}
 		any := func(n int) int { return random.IntN(max(n, 1)) }
-		remove := func(list []*flow, i int) []*flow { return append(list[:i:i], list[i+1:]...) }
+		remove := func(list []held, i int) []held { return append(list[:i:i], list[i+1:]...) }
 		for step := range 600 {
-			choice := random.IntN(8)
+			choice := random.IntN(9)
 			switch {
 			case choice < 4 && step < 500:
-				f, w, v := c.arrive(c.levels[random.IntN(2)], flowKey{distinguisher: strconv.Itoa(random.IntN(4))}, func() *waiter { return &waiter{} })
+				l := c.levels[random.IntN(len(c.levels))]
+				width := 1 + random.IntN(min(l.maxSeats(true), 5))
+				f, w, v := c.arrive(l, flowKey{distinguisher: strconv.Itoa(random.IntN(4))}, width, false, func() *waiter { return &waiter{} })
 				switch v {
 				case execute:
-					executing = append(executing, f)
+					executing = append(executing, held{f, width})
 				case wait:
 					waiting = append(waiting, w)
 				}
@@ -134,22 +108,27 @@ func TestRandom(t *testing.T) {
 				}
 			case choice == 5 && len(executing) > 0:
 				i := any(len(executing))
-				if ws, ok := c.park(executing[i]); ok {
+				if ws, ok := c.park(executing[i].flow, executing[i].width); ok {
 					parked = append(parked, executing[i])
 					executing = remove(executing, i)
 					take(ws)
 				}
 			case choice == 6 && len(parked) > 0:
 				i := any(len(parked))
-				c.unpark(parked[i])
+				take(c.unpark(parked[i].flow))
 				parked = remove(parked, i)
+			case choice == 7 && random.IntN(10) == 0:
+				take(c.setLevels([]Level{randomLevel("a"), randomLevel(string(rune('b' + random.IntN(3))))}, several))
+			case choice == 8:
+				exempt = random.IntN(seats + 5)
+				take(c.dispatch())
 			case len(executing) > 0:
 				i := any(len(executing))
-				f := executing[i]
+				one := executing[i]
 				executing = remove(executing, i)
-				take(c.leave(f))
+				take(c.leave(one.flow, one.width))
 			}
-			check(t, c, len(executing), len(parked), bound)
+			check(t, c, executing, len(parked))
 			if t.Failed() {
 				return
 			}
@@ -160,58 +139,90 @@ func TestRandom(t *testing.T) {
 			}
 		}
 		for len(executing) > 0 {
-			f := executing[0]
+			one := executing[0]
 			executing = executing[1:]
-			take(c.leave(f))
+			take(c.leave(one.flow, one.width))
 		}
-		for _, f := range parked {
-			c.unpark(f)
+		for _, one := range parked {
+			take(c.unpark(one.flow))
 		}
-		if c.queued != 0 || c.parked != 0 || len(c.levels[0].flows)+len(c.levels[1].flows) != 0 {
-			t.Fatalf("left behind: %d queued, %d parked, flows %v %v", c.queued, c.parked, c.levels[0].flows, c.levels[1].flows)
+		if c.queued != 0 || c.parked != 0 || c.inUse != 0 || len(c.levels) != 2 || len(c.levels[0].flows)+len(c.levels[1].flows) != 0 {
+			t.Fatalf("left behind: %d queued, %d parked, %d seats, levels %v", c.queued, c.parked, c.inUse, c.levels)
 		}
 	}
 }
 
+// held are the seats of a request.
+type held struct {
+	flow  *flow
+	width int
+}
+
 // check compares the core's counts with the executing requests, and looks for a request that waits although it could execute.
-func check(t *testing.T, c *core, executing, parked, bound int) {
+func check(t *testing.T, c *core, executing []held, parked int) {
 	t.Helper()
-	inUse, reserved, queued := 0, 0, 0
+	inUse, reserved, queued, seats := 0, 0, 0, 0
+	for _, one := range executing {
+		seats += one.width
+	}
 	for _, l := range c.levels {
 		inUse += l.inUse
-		reserved += max(l.guaranteed-l.inUse, 0)
-		flows := 0
+		reserved += max(l.lower-l.inUse, 0)
+		flows, free := 0, c.free(l)
+		waits := 0
 		for _, f := range l.flows {
 			flows += f.inUse
 			queued += len(f.queue)
-			if len(f.queue) > 0 && c.mayTake(f) {
-				t.Errorf("flow %s waits although it may take a seat", f.key.distinguisher)
-			}
-			if len(f.queue) > l.QueueLength {
-				t.Errorf("%d requests wait in a queue of %d", len(f.queue), l.QueueLength)
+			waits += len(f.queue)
+			if len(f.queue) > 0 && !l.held && l.fits(f.queue[0].width, free) && c.mayHold(f, f.queue[0].width, free) {
+				t.Errorf("flow %s waits although it may take seats", f.key.distinguisher)
 			}
 		}
-		if flows != l.inUse {
-			t.Errorf("level %s counts %d seats, its flows have %d", l.Name, l.inUse, flows)
+		if flows != l.inUse || waits != l.queued || l.waiting.size > waits {
+			t.Errorf("level %s counts %d seats and %d waiting, its flows have %d and %d", l.Name, l.inUse, l.queued, flows, waits)
+		}
+		if l.lower > l.nominal || l.nominal > l.upper || free > max(l.upper-l.inUse, 0) {
+			t.Errorf("level %s has %+v, %d in use and %d free", l.Name, l.limits, l.inUse, free)
 		}
 	}
-	if inUse != executing || inUse != c.inUse || reserved != c.reserved || queued != c.queued || parked != c.parked || inUse > bound {
-		t.Errorf("%d execute, %d parked, at most %d: %+v", executing, parked, bound, c)
+	if inUse != seats || inUse != c.inUse || reserved != c.reserved || queued != c.queued || parked != c.parked {
+		t.Errorf("%d seats are in use, %d parked: %+v", seats, parked, c)
 	}
 }
 
 // TestConcurrent shares few seats among many goroutines, for the race detector.
 func TestConcurrent(t *testing.T) {
-	c, err := New(Options{Seats: 8, MaxWait: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := single(Options{ReadOnly: 8, MaxWait: 10 * time.Second}, Level{Queues: 4, HandSize: 2, QueueLength: 50})
+	stop := make(chan struct{})
+	var configuring sync.WaitGroup
+	configuring.Go(func() { // configurations come and go meanwhile
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			levels := []Level{{Name: catchAll, Shares: 1 + i%3, Queues: 4, HandSize: 2, QueueLength: 50}, {Name: "exempt", Exempt: true}}
+			schemas := []Schema{{Name: "exempt", Level: "exempt", Rules: []Rule{{Subjects: []Subject{{Group: masters}}, Paths: []PathRule{{Verbs: []string{All}, Paths: []string{All}}}}}}}
+			if i%2 == 0 {
+				levels = append(levels, Level{Name: "other", Shares: 1, Queues: 1, HandSize: 1, QueueLength: 200})
+				schemas = append(schemas, Schema{Name: "other", Level: "other", Precedence: 5, Rules: []Rule{{Subjects: []Subject{{User: "3"}}, Paths: []PathRule{{Verbs: []string{All}, Paths: []string{All}}}}}})
+			}
+			c.Configure(levels, schemas)
+			var dump strings.Builder
+			for _, table := range []string{"dump_priority_levels", "dump_queues", "dump_requests"} {
+				if !c.Dump(&dump, table, true) {
+					t.Error("there is no", table)
+				}
+			}
+		}
+	})
 	var wg sync.WaitGroup
 	for i := range 32 {
 		wg.Go(func() {
 			for n := range 200 {
-				var s Seat
-				if _, ok := c.Enter(t.Context(), &s, person(strconv.Itoa(i%5))); !ok {
+				s := person(strconv.Itoa(i % 5))
+				if _, ok := c.Enter(t.Context(), s); !ok {
 					t.Error("rejected")
 					return
 				}
@@ -226,29 +237,9 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := c.Stats(); s.ReadOnly+s.Waiting+s.Parked != 0 {
+	close(stop)
+	configuring.Wait()
+	if s := c.Stats(); s.ReadOnly+s.WaitingReadOnly+s.Parked != 0 {
 		t.Errorf("left behind: %+v", s)
-	}
-}
-
-// BenchmarkEnter measures Enter and Leave while there are free seats.
-func BenchmarkEnter(b *testing.B) {
-	for name, r := range map[string]*Request{
-		"exempt":  {User: "admin", Groups: []string{masters, authenticated}, Verb: "get", Resource: true, Plural: "pods", Namespace: "default"},
-		"account": {User: "system:serviceaccount:shop:web", Groups: []string{serviceAccounts, serviceAccounts + ":shop", authenticated}, Verb: "get", Resource: true, Plural: "pods", Namespace: "default"},
-		"person":  {User: "alice", Groups: []string{authenticated}, Verb: "get", Resource: true, Plural: "pods", Namespace: "default"},
-	} {
-		b.Run(name, func(b *testing.B) {
-			c, err := New(Options{Seats: 600})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				var s Seat
-				c.Enter(context.Background(), &s, r)
-				s.Leave()
-			}
-		})
 	}
 }

@@ -65,8 +65,8 @@ func addSelectors(a *authz.Attributes, r *http.Request, rt *request.Route) {
 	}
 }
 
-// authorize returns an error unless the user may do what the request asks. It sets a.User to the user who is impersonated, if any.
-func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
+// impersonate sets a.User to the user who is impersonated, if any.
+func (f *Front) impersonate(ctx context.Context, r *http.Request, a *authz.Attributes) error {
 	other, _, err := f.impersonator.Impersonate(ctx, r.Header, a)
 	if err != nil {
 		return err
@@ -74,6 +74,11 @@ func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attribu
 	if other != nil {
 		a.User = other
 	}
+	return nil
+}
+
+// authorize returns an error unless the user may do what the request asks.
+func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
 	decision, reason, err := f.API.Authorizer.Authorize(ctx, a)
 	switch {
 	case decision == authz.Allow, decision == authz.NoOpinion && f.NonResource.Allows(a):

@@ -35,6 +35,7 @@ type Options struct {
 	Aggregation    *aggregation.Aggregation // has group versions served by other servers
 	Authentication *authnconfig.Authentication
 	Flow           *flowcontrol.Controller
+	Fair           bool              // flow control has priority levels: watches take a seat until they have begun
 	RequestTimeout time.Duration     // of requests that are not long-running and do not ask for less
 	Journey        *journey.Recorder // nil if no journeys are recorded
 	// Seen is called for every request, with what is asked for and by whom; for tests. It may be nil.
@@ -66,11 +67,15 @@ func (f *Front) Run(ctx context.Context) { f.refusals.run(ctx) }
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rt := request.ParseRoute(r)
-	out := &response.Writer{ResponseWriter: w}
+	out := &response.Writer{ResponseWriter: w, Began: began}
 	trace := f.startTrace(r, rt)
 	defer func() {
 		trace.End(out.Code())
-		f.API.Metrics.Observe(r, f.API.KnownParts(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
+		took := time.Since(began)
+		if !rt.LongRunning() {
+			out.Seat.Executed(took-out.SeatWait, false)
+		}
+		f.API.Metrics.Observe(r, f.API.KnownParts(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: took, Waited: out.SeatWait})
 	}()
 	defer f.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
@@ -83,9 +88,10 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve takes a request through authentication, flow control and authorization to the API.
 func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, trace *journey.Trace) {
 	long := rt.LongRunning()
-	ctx := r.Context()
+	ctx, timeout := r.Context(), f.RequestTimeout
 	if !long {
-		timeout, err := f.timeout(r)
+		var err error
+		timeout, err = f.timeout(r)
 		if err != nil {
 			response.Fail(w, r, err)
 			return
@@ -106,20 +112,28 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	}
 	r.Header.Del("Authorization")
 	trace.By(user.Username)
-	if !long {
-		if !f.takeSeat(ctx, w, r, &rt, user) {
-			response.Fail(w, r, response.TooManyRequests())
-			return
-		}
-		defer w.Seat.Leave()
-	}
-	trace.Stage(journey.Authorization)
 	attributes := &authz.Attributes{User: user, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group, Version: rt.Version, Plural: rt.Plural,
 		Subresource: rt.Subresource, Namespace: rt.Namespace, Name: rt.Name, Path: r.URL.Path}
 	if f.Seen != nil {
 		f.Seen(r, attributes)
 	}
 	addSelectors(attributes, r, &rt)
+	if err := f.impersonate(ctx, r, attributes); err != nil {
+		response.Fail(w, r, err)
+		return
+	}
+	if watching := rt.Resource && rt.Verb == "watch"; !long || watching && f.Fair {
+		if watching {
+			w.LeaveWhenWaiting()
+		}
+		if !f.takeSeat(ctx, w, r, &rt, attributes.User, timeout) {
+			w.Seat.Stall(ctx)
+			response.Fail(w, r, w.TooManyRequests())
+			return
+		}
+		defer w.Seat.Leave()
+	}
+	trace.Stage(journey.Authorization)
 	if err := f.authorize(ctx, r, attributes); err != nil {
 		response.Fail(w, r, err)
 		return

@@ -1,6 +1,7 @@
 package nonresource
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,6 +35,8 @@ type Options struct {
 	Profiling bool
 	OpenAPI   http.Handler
 	Flow      *flowcontrol.Controller
+	// Fair has Flow's tables for debugging served.
+	Fair bool
 	// TokenDocuments are what verifies the tokens of service accounts; nil if the server issues none.
 	TokenDocuments *serviceaccount.Discovery
 	Journey        *journey.Recorder // nil if no journeys are recorded
@@ -94,6 +97,8 @@ func (h *Handler) Serve(w *response.Writer, r *http.Request, user *authn.User) {
 		http.Redirect(w, r, path+"/", http.StatusFound)
 	case strings.HasPrefix(path, "/debug/pprof/") && h.Profiling:
 		serveProfile(w, r)
+	case h.Fair && strings.HasPrefix(path, flowDumps):
+		h.serveFlowDump(w, r)
 	case h.Journey != nil && path == journey.PathSpans:
 		if err := h.serveSpans(w, r, user); err != nil {
 			response.Fail(w, r, err)
@@ -123,6 +128,19 @@ var errNotInstalled = func() error {
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}
 	return err
 }()
+
+const flowDumps = "/debug/api_priority_and_fairness/"
+
+// serveFlowDump answers with one of the tables of flow control.
+func (h *Handler) serveFlowDump(w http.ResponseWriter, r *http.Request) {
+	var table bytes.Buffer
+	if !h.Flow.Dump(&table, strings.TrimPrefix(r.URL.Path, flowDumps), r.URL.Query().Get("includeRequestDetails") != "") {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(table.Bytes())
+}
 
 func (h *Handler) serveVersion(w http.ResponseWriter) {
 	body, err := json.MarshalIndent(h.Build, "", "  ")

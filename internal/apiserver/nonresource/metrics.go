@@ -28,11 +28,12 @@ func (h *Handler) currentMetrics() prometheus.Gatherer {
 		size.WithLabelValues(gvr.Group, gvr.Resource).Set(float64(stats.Bytes))
 	}
 	places := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_current_inflight_requests", Help: "Number of currently used inflight request limit of this apiserver per request kind."}, []string{"request_kind"})
-	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_current_inqueue_requests", Help: "Number of queued requests in this apiserver."})
+	waiting := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_current_inqueue_requests", Help: "Maximal number of queued requests in this apiserver per request kind in last second."}, []string{"request_kind"})
 	flow := h.Flow.Stats()
 	places.WithLabelValues("readOnly").Set(float64(flow.ReadOnly))
 	places.WithLabelValues("mutating").Set(float64(flow.Mutating))
-	waiting.Set(float64(flow.Waiting))
-	registry.MustRegister(objects, size, places, waiting)
+	waiting.WithLabelValues("readOnly").Set(float64(flow.WaitingReadOnly))
+	waiting.WithLabelValues("mutating").Set(float64(flow.WaitingMutating))
+	registry.MustRegister(objects, size, places, waiting, h.Flow)
 	return registry
 }

@@ -48,6 +48,14 @@ func (w *Writer) LimitWaits(ctx context.Context) {
 	}
 }
 
+// LeaveWhenWaiting gives back the seat of a watch as soon as it waits for its client.
+func (w *Writer) LeaveWhenWaiting() {
+	w.leaves = true
+	if under, ok := w.ResponseWriter.(waitLimiter); ok {
+		under.LimitWaits(0, time.Time{}, w)
+	}
+}
+
 // waitLimiter is the response writer of internal/http2.
 type waitLimiter interface {
 	LimitWaits(stall time.Duration, deadline time.Time, waiter interface{ Waiting() })
@@ -76,7 +84,9 @@ func (w *Writer) allowSilence() {
 
 // Waiting gives the seat back when the request is about to wait for its client.
 func (w *Writer) Waiting() {
-	if !w.keepsSeat {
+	if w.leaves {
+		w.Seat.Leave()
+	} else if !w.keepsSeat {
 		w.Seat.Park()
 	}
 }
@@ -148,7 +158,8 @@ func (w *Writer) resume(ctx context.Context) error {
 	waited, ok := w.Seat.Resume(ctx)
 	w.SeatWait += waited
 	if !ok {
-		return TooManyRequests()
+		w.Seat.Stall(ctx)
+		return w.TooManyRequests()
 	}
 	return nil
 }

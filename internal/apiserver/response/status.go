@@ -25,8 +25,8 @@ var ErrMethodNotAllowed = &apierrors.StatusError{ErrStatus: metav1.Status{Status
 	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
 
 // TooManyRequests refuses a request for which there is no seat.
-func TooManyRequests() error {
-	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+func (w *Writer) TooManyRequests() error {
+	return apierrors.NewTooManyRequests("Too many requests, please try again later.", w.Seat.RetryAfter())
 }
 
 // internalError is answered with text.

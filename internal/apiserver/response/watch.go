@@ -69,6 +69,7 @@ func (s *WatchStream) Run(ctx context.Context, watch registry.StartedWatch) {
 	if s.watch.SendInitial && !s.sendInitial(ctx) {
 		return
 	}
+	s.rs.W.Begun()
 	changes := make([]*cache.Change, 0, WatchBatch)
 	for s.follow(ctx, changes) {
 		if s.opts.AllowWatchBookmarks && !s.bookmark(s.watch.Seen(), false) {
@@ -220,6 +221,9 @@ func (s *WatchStream) flush() bool {
 	s.stallTimer.Reset(watchStallTimeout)
 	defer s.stallTimer.Stop()
 	if len(s.out) > 0 {
+		if s.rs.ProtoMajor != 2 {
+			s.rs.W.Waiting() // nothing says whether it does
+		}
 		if s.write() != nil {
 			return false
 		}

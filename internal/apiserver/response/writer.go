@@ -15,8 +15,10 @@ type Writer struct {
 	status int
 	size   int64
 
-	Seat      flowcontrol.Seat // of a request that is not long-running; the front takes it
+	Began     time.Time        // when the request arrived
+	Seat      flowcontrol.Seat // of a request that is not long-running, or of a watch until it has begun; the front takes it
 	SeatWait  time.Duration    // how long the request has waited for a seat
+	leaves    bool             // the request needs no seat any more once it waits for its client
 	keepsSeat bool             // the request keeps its seat while it waits for its client: see largeBody
 	conn      connDeadlines    // of a request over HTTP/1.1 that is not long-running; nil for others
 	deadline  time.Time        // of the request, if it has a conn
@@ -72,6 +74,12 @@ func (w *Writer) Flush() {
 
 // Unwrap returns the underlying http.ResponseWriter, for http.ResponseController.
 func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Begun gives back the seat of a watch, which has sent its initial state.
+func (w *Writer) Begun() {
+	w.Seat.Executed(time.Since(w.Began)-w.SeatWait, true)
+	w.Seat.Leave()
+}
 
 // Code returns the status code of the response; 200 if none has been written yet.
 func (w *Writer) Code() int {

@@ -4,6 +4,7 @@ import (
 	"sort"
 	"sync"
 
+	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/response"
@@ -22,6 +23,9 @@ type Endpoint struct {
 
 	// Since is the revision before which a watch cannot begin: then there was another resource of the name, whose definition was deleted. 0 if that is not known.
 	Since int64
+
+	// Watchers are the watches that are open.
+	Watchers flowcontrol.Watchers
 
 	// WriteGuards have the last word, in order, on whether an object may be written.
 	WriteGuards []WriteGuard

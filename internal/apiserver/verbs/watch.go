@@ -60,6 +60,7 @@ func (rq *Request) watch() error {
 	default:
 		return err
 	}
+	defer rq.Endpoint.Watchers.Add(rq.Route.Namespace, selector.Name)()
 	return stream.Serve(ctx, func(ctx context.Context) {
 		defer rq.API.Metrics.Long("WATCH", rq.Route)()
 		stream.Run(ctx, started)

@@ -19,7 +19,6 @@ import (
 // FlowSchema declares flow schemas, which assign requests to priority levels and flows.
 var FlowSchema = catalog.Resource[flowcontrolv1.FlowSchema]{
 	Group: group, Version: version, Kind: "FlowSchema", Plural: "flowschemas",
-	Unenforced:          "FlowSchemas",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default: func(s *flowcontrolv1.FlowSchema) {

@@ -17,7 +17,6 @@ import (
 // PriorityLevelConfiguration declares priority levels, which have a share of the server and a queue or a limit for requests beyond it.
 var PriorityLevelConfiguration = catalog.Resource[flowcontrolv1.PriorityLevelConfiguration]{
 	Group: group, Version: version, Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations",
-	Unenforced:          "PriorityLevelConfigurations",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultLevel,

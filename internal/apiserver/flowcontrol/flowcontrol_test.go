@@ -243,3 +243,55 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("left behind: %+v", s)
 	}
 }
+
+// TestStalledRejections: clients that do not wait when they are told to are made to.
+func TestStalledRejections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := single(Options{ReadOnly: 1, MaxWait: 15 * time.Second}, Level{})
+		first := person("a")
+		c.Enter(t.Context(), first)
+		began := time.Now()
+		for i := range promptRejections + 1 {
+			s := person("a")
+			if _, ok := c.Enter(t.Context(), s); ok {
+				t.Fatal("there is a second seat")
+			}
+			s.Stall(t.Context())
+			if took, want := time.Since(began), i == promptRejections; (took >= stallTime) != want {
+				t.Fatalf("rejection %d took %v", i, took)
+			}
+			s.Leave()
+		}
+		if c.stalled != 0 {
+			t.Errorf("%d requests are held back", c.stalled)
+		}
+	})
+}
+
+// TestFinalSeats: a write keeps its seats for a while after it has ended, as many for as long as the level allows.
+func TestFinalSeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := single(Options{ReadOnly: 40, MaxWait: 15 * time.Second, Estimate: func(r *Request) Work {
+			if r.Mutating {
+				return Work{FinalSeats: 20, AdditionalLatency: time.Second}
+			}
+			return Work{}
+		}}, Level{Queues: 1, HandSize: 1, QueueLength: 2})
+		write := person("a")
+		write.Request.Mutating = true
+		c.Enter(t.Context(), write)
+		const most = 6 // 15 % of the level
+		if write.width != most || write.work.AdditionalLatency != 20*time.Second/most {
+			t.Errorf("the write has %d seats for %v more", write.width, write.work.AdditionalLatency)
+		}
+		write.Leave()
+		if s := c.Stats(); s.Mutating != 0 || c.core.inUse != most {
+			t.Errorf("after the write: %+v, %d seats in use", s, c.core.inUse)
+		}
+		time.Sleep(20*time.Second/most + time.Millisecond)
+		synctest.Wait()
+		if c.core.inUse != 0 {
+			t.Errorf("later: %d seats in use", c.core.inUse)
+		}
+	})
+}

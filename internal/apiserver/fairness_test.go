@@ -3,9 +3,11 @@ package apiserver_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,11 +98,31 @@ func TestFlowSchemas(t *testing.T) {
 	}
 	check(s.as("foo", "GET", "/version"), uidOf(t, s.send("GET", flowSchemas+"/global-default", nil)), uidOf(t, s.send("GET", priorityLevels+"/global-default", nil)))
 
+	// Watches take one of the three seats only until they have begun.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel()
+	for i := range 5 {
+		watches.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, "GET", "/api/v1/nodes?watch=1", nil)
+			s.api.ServeHTTP(httptest.NewRecorder(), r.WithContext(authn.InProcess(ctx, &authn.User{Username: "noxu", Groups: []string{authn.SystemAuthenticated}})))
+		})
+		eventually(t, "begun", func() bool {
+			return strings.Contains(string(s.send("GET", "/metrics", nil).ok().Body),
+				fmt.Sprintf(`apiserver_flowcontrol_request_execution_seconds_count{flow_schema="mine",priority_level="mine",type="watch"} %d`, i+1))
+		})
+	}
+	if w := s.as("noxu", "GET", "/version"); w.Code != http.StatusOK {
+		t.Errorf("beside five watches a request is answered with %d", w.Code)
+	}
+
 	metrics := string(s.send("GET", "/metrics", nil).ok().Body)
 	for _, want := range []string{`apiserver_flowcontrol_nominal_limit_seats{priority_level="mine"} 3`, `apiserver_flowcontrol_lower_limit_seats{priority_level="workload-low"} 24`,
-		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="mine",priority_level="mine"} 3`, `apiserver_flowcontrol_current_limit_seats{priority_level="catch-all"}`,
-		`apiserver_flowcontrol_request_wait_duration_seconds_count{execute="true",flow_schema="mine",priority_level="mine"} 3`,
-		`apiserver_flowcontrol_request_execution_seconds_count{flow_schema="mine",priority_level="mine",type="regular"} 3`} {
+		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="mine",priority_level="mine"} 9`, `apiserver_flowcontrol_current_limit_seats{priority_level="catch-all"}`,
+		`apiserver_flowcontrol_request_wait_duration_seconds_count{execute="true",flow_schema="mine",priority_level="mine"} 9`,
+		`apiserver_flowcontrol_request_execution_seconds_count{flow_schema="mine",priority_level="mine",type="regular"} 4`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics has no %s", want)
 		}

@@ -2,7 +2,7 @@
 # Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
 #   test/conformance/run.sh [NAME | NAME=LIST...]       node (../shared/upstream/node-specs.txt), and node-more, network, control, extend, extend-two and state, whose lists are beside this file, if none is given
 #   test/conformance/run.sh external-local external-csi    the specs of External Storage for our own class and for a CSI driver in pods
-#   test/conformance/run.sh fairness       API priority and fairness, on a cluster without nodes
+#   test/conformance/run.sh fairness       API priority and fairness, on a cluster whose only node is hollow
 #   test/conformance/run.sh apps storage autoscaling    beyond conformance: what else the suite has about workloads, volumes and autoscalers (about two hours)
 # A LIST has the title of a spec per line; `network`, `control`, `state`, `apps`, `storage` and `extend-two` (the list of extend) run on a cluster of two nodes (`skiff up --nodes 2`), `autoscaling` on four. What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
 #
@@ -153,7 +153,7 @@ inside() { # as the first process of namespaces that are ours alone
   mount -o loop "$data.ext4" "$data"; data=$data/skiff
   local how=(--hostname-override node-1); [ -z "$nodes" ] || how=(--nodes "$nodes")
   case $name in
-    fairness) how=(--no-node);;
+    fairness) how=(--no-node --hollow-nodes 1);;
     *) for image in "$up"/images/*.tar; do "$skiff" image load --data-dir "$data" "$image"; done;;
   esac
   "$skiff" up --data-dir "$data" --name "suite-$name" "${how[@]}"

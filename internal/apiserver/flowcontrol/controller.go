@@ -310,7 +310,7 @@ func (c *Controller) reject(seat *Seat, why decision) {
 	seat.schema.counts.rejected[why]++
 	retry := &seat.schema.level.retry
 	seat.retryAfter = retry.note(time.Now().Unix())
-	if retry.lately() > promptRejections && c.stalled < maxStalled {
+	if why != wait && retry.lately() > promptRejections && c.stalled < maxStalled { // one that has waited in vain was held back enough
 		c.stalled++
 		seat.stalled = true
 	}

@@ -63,7 +63,7 @@ func newClient(issuer *apiserver.Issuer, clusterDial func(context.Context, strin
 func certPool(pem string) (*x509.CertPool, error) {
 	pool, err := cert.NewPoolFromBytes([]byte(pem))
 	if err != nil {
-		return nil, fmt.Errorf("Failed to read the CA contents: %w", err) //nolint:staticcheck // upstream's text
+		return nil, fmt.Errorf("Failed to read the CA contents: %w", err) // upstream's text
 	}
 	return pool, nil
 }

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write docs/status.md anew")
 // ours checks what the conformance suite checks. With -update it writes the document.
 func TestStatus(t *testing.T) {
 	const file = "docs/status.md"
-	want := resourceTable(slices.Concat(all.Resources(), metrics.Resources())) + conformanceTable(t)
+	want := resourceTable(slices.Concat(all.Resources(), all.Former(), metrics.Resources())) + conformanceTable(t)
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

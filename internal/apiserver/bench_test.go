@@ -1,16 +1,24 @@
 package apiserver_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/codec"
 	"skiff/internal/apitest"
 )
 
@@ -25,6 +33,47 @@ func BenchmarkGet(b *testing.B) {
 		if s.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != 200 {
 			b.Fatal(w.Body.String())
 		}
+	}
+}
+
+// BenchmarkCreate measures creations with all default admission plugins, in JSON and protobuf, which some watchers observe, without a network.
+func BenchmarkCreate(b *testing.B) {
+	for _, media := range []string{"application/json", protobuf} {
+		b.Run(strings.TrimPrefix(media, "application/"), func(b *testing.B) {
+			s := start(b, func(o *apiserver.Options) { o.DisableAdmission = nil })
+			ctx, cancel := context.WithCancel(b.Context())
+			var watchers sync.WaitGroup
+			for range 4 {
+				watchers.Go(func() {
+					r := httptest.NewRequestWithContext(ctx, "GET", inNamespace("configmaps")+"?watch=1", nil)
+					s.ServeHTTP(&discard{httptest.ResponseRecorder{HeaderMap: http.Header{}}}, r)
+				})
+			}
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Data: map[string]string{"key": strings.Repeat("value ", 50)}}
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				n++
+				cm.Name = fmt.Sprintf("c-%d", n)
+				body, err := json.Marshal(cm)
+				if media == protobuf {
+					var message []byte
+					message, err = cm.Marshal()
+					body = codec.AppendEnvelope(nil, codec.EnvelopeHead(corev1.SchemeGroupVersion.WithKind("ConfigMap")), message)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				r := httptest.NewRequest("POST", inNamespace("configmaps"), bytes.NewReader(body))
+				r.Header.Set("Content-Type", media)
+				w := httptest.NewRecorder()
+				if s.ServeHTTP(w, r); w.Code != 201 {
+					b.Fatal(w.Body.String())
+				}
+			}
+			cancel()
+			watchers.Wait()
+		})
 	}
 }
 

@@ -203,8 +203,11 @@ func (l *loopback) run(ctx context.Context, f *followedResource, cursor *cache.C
 		}
 		for _, change := range changes {
 			after := change.Item
-			if change.Type == cache.Deleted {
+			if change.Type == cache.Deleted || after.Uninitialized {
 				after = nil
+			}
+			if after == nil && f.delivered[change.Item.Key] == nil {
+				continue // the object was not initialized
 			}
 			l.deliver(f, change.Item.Key, f.delivered[change.Item.Key], after)
 		}

@@ -12,6 +12,7 @@ import (
 	openapicustom "skiff/internal/apiserver/openapi/custom"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/admissionregistration/v1alpha1"
 	"skiff/internal/catalog/custom"
 )
 
@@ -65,6 +66,13 @@ func (c *customResources) describe(group string) {
 	}
 	if c.described[group] = wanted; len(wanted) == 0 {
 		delete(c.described, group)
+	}
+}
+
+// describeInitializers describes InitializerConfigurations in OpenAPI.
+func (s *Server) describeInitializers() {
+	if err := s.openAPI.Put("apis/"+v1alpha1.GroupVersion.String(), "built in", openapi.InitializersV3, openapi.InitializersV2); err != nil {
+		s.opts.Log.Warn("failed to describe InitializerConfigurations in OpenAPI", "err", err)
 	}
 }
 

@@ -63,6 +63,8 @@ type Server struct {
 	stop         context.CancelFunc
 	rewrite      chan struct{}         // has a value if the configuration of encryption has changed since Secrets were rewritten
 	startFailure atomic.Pointer[error] // why the server will never be ready
+	late         lateInitializers
+
 	// background counts the goroutines that run beside requests; Close waits for them.
 	background sync.WaitGroup
 }
@@ -75,11 +77,12 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, rewrite: make(chan struct{}, 1)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.late = lateInitializers{report: s.tellLate, stop: s.stopping}
 	s.api = &verbs.API{Handlers: map[verbs.HandlerKey]verbs.Handler{}, Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch,
 		Shared: response.Shared{Stopping: s.stopping}}
-	infos := all.Resources()
+	infos := slices.Concat(all.Resources(), all.Former())
 	if opts.ResourceMetrics {
-		infos = slices.Concat(infos, catalogmetrics.Resources())
+		infos = append(infos, catalogmetrics.Resources()...)
 	}
 	if err := s.addEncryption(); err != nil {
 		s.stop()
@@ -102,6 +105,7 @@ func New(opts Options) (*Server, error) {
 		err = s.addFront()
 	}
 	if err == nil {
+		s.describeInitializers()
 		s.describeMetrics()
 	}
 	if err != nil {
@@ -233,6 +237,7 @@ func (s *Server) begin() {
 	}
 	s.loopback.begin(s.stopping)
 	s.bootstrap(s.stopping)
+	s.resumeInitialization()
 	s.reconcileRoles(s.stopping)
 	s.publishAuthenticationTrust(s.stopping)
 	if err := s.definitions.Start(s.stopping); err != nil && s.stopping.Err() == nil {
@@ -288,6 +293,7 @@ func (s *Server) Drain() {
 func (s *Server) Close() {
 	s.Drain()
 	s.background.Wait()
+	s.late.close()
 	s.feed.Close()
 	if s.encryption != nil {
 		s.encryption.Close()
@@ -297,4 +303,7 @@ func (s *Server) Close() {
 // observe records in journeys that the caches have received a change.
 func (s *Server) observe(c *cache.Cache, change *cache.Change) {
 	s.opts.Journey.Delivered(change.Item.UID, change.Item.Revision)
+	if change.Initializing() {
+		s.late.observe(c.Kind.Name, change)
+	}
 }

@@ -2,6 +2,8 @@ package cache
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,13 +33,15 @@ type Cache struct {
 	Kind Kind
 	feed *Feed
 
-	mu          sync.RWMutex
-	byKey       map[string]*Item
-	ordered     *btree.BTreeG[*Item]
-	ring        ring
-	epoch       uint64 // incremented when history is lost, which invalidates all cursors
-	allWatchers watcherGroup
-	topics      topics
+	mu      sync.RWMutex
+	byKey   map[string]*Item
+	ordered *btree.BTreeG[*Item]
+	// uninitialized has the objects that still wait for their initializers; nil if there are none. They are in neither byKey nor ordered.
+	uninitialized map[string]*Item
+	ring          ring
+	epoch         uint64 // incremented when history is lost, which invalidates all cursors
+	allWatchers   watcherGroup
+	topics        topics
 
 	inflightMu sync.Mutex
 	inflight   map[string]*InflightWrite // writes sent to the store that the feed has not observed yet, by key
@@ -86,6 +90,28 @@ func (c *Cache) Get(key string) *Item {
 	return c.byKey[key]
 }
 
+// GetUninitialized is Get, also for an object that still waits for its initializers.
+func (c *Cache) GetUninitialized(key string) *Item {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.known(key)
+}
+
+// known returns an object, initialized or not. The caller holds the lock.
+func (c *Cache) known(key string) *Item {
+	if it := c.byKey[key]; it != nil || len(c.uninitialized) == 0 {
+		return it
+	}
+	return c.uninitialized[key]
+}
+
+// Uninitialized returns the objects that still wait for their initializers.
+func (c *Cache) Uninitialized() []*Item {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Values(c.uninitialized))
+}
+
 // Snapshot is the state of a resource at one revision. Later changes of the cache do not affect it.
 type Snapshot struct {
 	Revision   int64
@@ -99,6 +125,22 @@ func (c *Cache) Snapshot() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone(), unreadable: c.unreadable}
+}
+
+// SnapshotUninitialized is Snapshot with the objects that still wait for their initializers.
+func (c *Cache) SnapshotUninitialized() Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Snapshot{Revision: c.revision(), tree: c.treeWithUninitialized(), unreadable: c.unreadable}
+}
+
+// treeWithUninitialized returns a tree of all objects. The caller holds the lock.
+func (c *Cache) treeWithUninitialized() *btree.BTreeG[*Item] {
+	tree := c.ordered.Clone()
+	for _, it := range c.uninitialized {
+		tree.ReplaceOrInsert(it)
+	}
+	return tree
 }
 
 // Len returns the number of objects in the snapshot.
@@ -141,7 +183,7 @@ func (c *Cache) Share() (release func()) {
 func (c *Cache) Sharing() bool { return c.sharers.Load() > 0 }
 
 func (c *Cache) dropDecoded() {
-	s := c.Snapshot()
+	s := c.SnapshotUninitialized()
 	s.Ascend("", "", func(it *Item) bool {
 		it.object.Store(nil)
 		c.feed.guard.retire(it)
@@ -187,7 +229,7 @@ func warm(obj runtime.Object) {
 func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	prev := c.byKey[key]
+	prev := c.known(key)
 	change := &Change{Item: it, Prev: prev}
 	c.unreadable = c.unreadable.without(key)
 	switch {
@@ -195,8 +237,7 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 		return nil
 	case it == nil:
 		change.Type, change.Item = Deleted, prev.At(revision)
-		delete(c.byKey, key)
-		c.ordered.Delete(prev)
+		c.drop(prev)
 		c.bytes -= int64(len(prev.raw))
 	default:
 		change.Type = Modified
@@ -204,9 +245,11 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 			change.Type = Added
 		} else {
 			c.bytes -= int64(len(prev.raw))
+			if prev.Uninitialized != it.Uninitialized {
+				c.drop(prev)
+			}
 		}
-		c.byKey[key] = it
-		c.ordered.ReplaceOrInsert(it)
+		c.put(it)
 		c.bytes += int64(len(it.raw))
 	}
 	c.feed.guard.retire(prev)
@@ -216,11 +259,39 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	return change
 }
 
+// put adds an object, or replaces it. The caller holds the lock.
+func (c *Cache) put(it *Item) {
+	if it.Uninitialized {
+		if c.uninitialized == nil {
+			c.uninitialized = map[string]*Item{}
+		}
+		c.uninitialized[it.Key] = it
+		return
+	}
+	c.byKey[it.Key] = it
+	c.ordered.ReplaceOrInsert(it)
+}
+
+// drop removes an object. The caller holds the lock.
+func (c *Cache) drop(it *Item) {
+	if !it.Uninitialized {
+		delete(c.byKey, it.Key)
+		c.ordered.Delete(it)
+		return
+	}
+	if delete(c.uninitialized, it.Key); len(c.uninitialized) == 0 {
+		c.uninitialized = nil
+	}
+}
+
 // replace sets the whole state after history was lost, which invalidates every cursor.
 func (c *Cache) replace(items []*Item, unreadable unreadableObjects, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range c.byKey {
+		c.feed.guard.retire(it)
+	}
+	for _, it := range c.uninitialized {
 		c.feed.guard.retire(it)
 	}
 	c.inflightMu.Lock()
@@ -229,10 +300,10 @@ func (c *Cache) replace(items []*Item, unreadable unreadableObjects, revision in
 	c.unreadable = unreadable
 	c.byKey = make(map[string]*Item, len(items))
 	c.ordered = newTree()
+	c.uninitialized = nil
 	c.bytes = 0
 	for _, it := range items {
-		c.byKey[it.Key] = it
-		c.ordered.ReplaceOrInsert(it)
+		c.put(it)
 		c.bytes += int64(len(it.raw))
 	}
 	c.restart(revision)

@@ -36,17 +36,30 @@ func (c *Cache) After(revision int64) (*Cursor, error) {
 	return &Cursor{c: c, next: next, epoch: c.epoch, from: revision, seen: revision, group: &c.allWatchers}, nil
 }
 
-// SnapshotAndCursor returns the current state and a cursor at the first change after it.
+// SnapshotAndCursor returns the current state and a cursor at the first change after it. The changes are those of all objects, initialized or not: see
+// Change.Initializing.
 func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone(), unreadable: c.unreadable}, c.cursor()
+}
+
+// SnapshotUninitializedAndCursor is SnapshotAndCursor with the objects that still wait for their initializers.
+func (c *Cache) SnapshotUninitializedAndCursor() (Snapshot, *Cursor) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Snapshot{Revision: c.revision(), tree: c.treeWithUninitialized(), unreadable: c.unreadable}, c.cursor()
+}
+
+// cursor returns a cursor at the first change after the current state. The caller holds the lock.
+func (c *Cache) cursor() *Cursor {
 	revision := c.revision()
 	cursor := &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision, group: &c.allWatchers}
 	if c.Kind.Uncached {
 		// The reader lists from the store, which shows all changes of that revision; the cache may have applied only some of the keys that expired in it.
 		cursor.from = revision
 	}
-	return Snapshot{Revision: revision, tree: c.ordered.Clone(), unreadable: c.unreadable}, cursor
+	return cursor
 }
 
 // Next appends the changes since the last call to buf, up to its capacity (at least 64), and waits for the first if there are none.

@@ -129,6 +129,9 @@ func (c *Cache) remove() {
 	for _, it := range c.byKey {
 		c.feed.guard.retire(it)
 	}
+	for _, it := range c.uninitialized {
+		c.feed.guard.retire(it)
+	}
 	c.wakeNow(&c.allWatchers)
 	c.topics.each(func(t *topic) { c.wakeNow(&t.watcherGroup) })
 }

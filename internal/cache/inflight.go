@@ -52,9 +52,9 @@ func (c *Cache) removeInflight(w *InflightWrite) {
 }
 
 // Newest returns the newest version of an object known to this process: that of an acknowledged in-flight write, if the feed has not observed it
-// yet, or else what Get returns.
+// yet, or else what GetUninitialized returns.
 func (c *Cache) Newest(key string) *Item {
-	current := c.Get(key)
+	current := c.GetUninitialized(key)
 	c.inflightMu.Lock()
 	w := c.inflight[key]
 	c.inflightMu.Unlock()

@@ -18,11 +18,14 @@ type Item struct {
 	Fields          []string // values of the kind's selectable fields, in its order
 
 	raw    []byte // the bare protobuf message, then the spliced resourceVersion
-	suffix int    // length of the splice
-	object atomic.Pointer[runtime.Object]
-	forms  [formCount]atomic.Pointer[[]byte]
-	kept   atomic.Pointer[any]
-	normal atomic.Pointer[normalized] // nil until somebody asked, and for kinds whose schema never changes
+	suffix int32  // length of the splice
+	// Uninitialized is set for an object that still waits for its initializers: only readers that ask for such objects get it. It is set before the item
+	// is used.
+	Uninitialized bool
+	object        atomic.Pointer[runtime.Object]
+	forms         [formCount]atomic.Pointer[[]byte]
+	kept          atomic.Pointer[any]
+	normal        atomic.Pointer[normalized] // nil until somebody asked, and for kinds whose schema never changes
 	// conversions are the item in other versions of its kind, the newest first; nil until somebody asked, and for kinds that are not converted.
 	conversions atomic.Pointer[[]normalized]
 }
@@ -96,7 +99,7 @@ const (
 )
 
 // Message returns the object as a bare protobuf message without a resourceVersion, as it is stored.
-func (it *Item) Message() []byte { return it.raw[:len(it.raw)-it.suffix] }
+func (it *Item) Message() []byte { return it.raw[:len(it.raw)-int(it.suffix)] }
 
 // Raw returns the object as a bare protobuf message, resourceVersion included.
 func (it *Item) Raw() []byte { return it.raw }
@@ -109,7 +112,7 @@ func NewItem(message []byte, revision int64) *Item {
 		return it
 	}
 	it.raw = appendResourceVersion(message, revision)
-	it.suffix = len(it.raw) - len(message)
+	it.suffix = int32(len(it.raw) - len(message))
 	return it
 }
 
@@ -120,7 +123,7 @@ func (it *Item) At(revision int64) *Item { return it.copyTo(NewItem(it.Message()
 func (it *Item) with(message []byte) *Item { return it.copyTo(NewItem(message, it.Revision)) }
 
 func (it *Item) copyTo(c *Item) *Item {
-	c.Key, c.Namespace, c.Name, c.UID, c.Labels, c.Fields = it.Key, it.Namespace, it.Name, it.UID, it.Labels, it.Fields
+	c.Key, c.Namespace, c.Name, c.UID, c.Labels, c.Fields, c.Uninitialized = it.Key, it.Namespace, it.Name, it.UID, it.Labels, it.Fields, it.Uninitialized
 	return c
 }
 

@@ -24,6 +24,12 @@ type Change struct {
 	cold       atomic.Bool // set when nearly all watchers are past the change: nothing derived from it is kept
 }
 
+// Initializing reports whether the object was not initialized, before the change or after it: the change is another, or none, to readers that do not ask
+// for such objects.
+func (c *Change) Initializing() bool {
+	return c.Item.Uninitialized || c.Prev != nil && c.Prev.Uninitialized
+}
+
 // Frame is an encoding of a watch event, made once for all watchers.
 type Frame int
 

@@ -62,6 +62,8 @@ type Info struct {
 	Changed         func(new, old Object) bool
 	Validate        func(runtime.Object) field.ErrorList
 	ValidateUpdate  func(ctx context.Context, new, old Object) field.ErrorList
+	// Initialize takes the place of ValidateUpdate for objects that still wait for their initializers; nil if the same rules apply to them.
+	Initialize func(new, old Object) field.ErrorList
 	// RulesRun returns, once, what the CEL rules of an object's kind cost in its last validation; nil if none have run. It is nil for kinds without such rules.
 	RulesRun      func(Object) *RulesRun
 	Warnings      func(new, old Object) []string
@@ -224,6 +226,9 @@ func (r Resource[T]) Info() *Info {
 	}
 	if r.Changed != nil {
 		i.Changed = func(new, old Object) bool { return r.Changed(any(new).(*T), any(old).(*T)) }
+	}
+	if r.Initialize != nil {
+		i.Initialize = func(new, old Object) field.ErrorList { return r.Initialize(any(new).(*T), any(old).(*T)) }
 	}
 	if r.Validate != nil {
 		i.Validate = func(o runtime.Object) field.ErrorList { return r.Validate(any(o).(*T)) }

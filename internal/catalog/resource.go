@@ -57,6 +57,9 @@ type Resource[T any] struct {
 	// ValidateUpdate returns what is wrong with an update besides its ObjectMeta. It must also include the checks of
 	// Validate that upstream makes on update; the server does not call Validate then.
 	ValidateUpdate func(new, old *T) field.ErrorList
+	// Initialize prepares an update of an object that still waits for its initializers, and returns what is wrong with it besides its ObjectMeta. Without it
+	// ValidateUpdate does.
+	Initialize func(new, old *T) field.ErrorList
 	// Warnings returns warnings for the client, sent in Warning headers; old is nil on create.
 	Warnings func(new, old *T) []string
 

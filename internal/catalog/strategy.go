@@ -63,6 +63,16 @@ func (i *Info) BeforeUpdate(ctx context.Context, new, old Object, edit *EditInfo
 	return append(errs, validate(ctx, new, old)...)
 }
 
+// BeforeInitialization is BeforeUpdate for an object that still waits for its initializers: nothing has seen it, so that kinds may allow more to be changed.
+func (i *Info) BeforeInitialization(ctx context.Context, new, old Object, edit *EditInfo) field.ErrorList {
+	if i.Initialize == nil || edit != nil {
+		return i.BeforeUpdate(ctx, new, old, edit)
+	}
+	all := *i
+	all.ValidateUpdate = func(_ context.Context, new, old Object) field.ErrorList { return i.Initialize(new, old) }
+	return all.BeforeUpdate(ctx, new, old, nil)
+}
+
 // WithWarnings returns a context with which the validation of updates calls warn for each error that it tolerates because it is in a value that did not
 // change.
 func WithWarnings(ctx context.Context, warn func(text string)) context.Context {

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -106,10 +110,40 @@ func newClient(config *rest.Config, component string, shared *sharedReads) (*Cli
 	if c.dynamic, err = dynamic.NewForConfigAndClient(config, transport); err != nil {
 		return nil, err
 	}
-	if c.metadata, err = metadata.NewForConfigAndClient(config, transport); err != nil {
+	all := *transport
+	all.Transport = uninitialized{transport.Transport}
+	if c.metadata, err = metadata.NewForConfigAndClient(config, &all); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// causeUninitialized is the cause of the error of a creation whose object is there, and waits for its initializers.
+const causeUninitialized metav1.CauseType = "Uninitialized"
+
+// Uninitialized returns the name and uid of the object that a creation has created although it failed: nobody sees the object before its initializers have
+// acted. ok is false for other errors.
+func Uninitialized(err error) (name string, uid types.UID, ok bool) {
+	var status apierrors.APIStatus
+	if !apierrors.HasStatusCause(err, causeUninitialized) || !errors.As(err, &status) {
+		return "", "", false
+	}
+	details := status.Status().Details
+	return details.Name, details.UID, true
+}
+
+// uninitialized asks for objects that still wait for their initializers, too.
+type uninitialized struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (u uninitialized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet {
+		r = r.Clone(r.Context())
+		query := r.URL.Query()
+		query.Set("includeUninitialized", "true")
+		r.URL.RawQuery = query.Encode()
+	}
+	return u.RoundTripper.RoundTrip(r)
 }
 
 func userAgent(component string) string {
@@ -122,7 +156,8 @@ func (c *Client) Kubernetes() kubernetes.Interface { return c.kubernetes }
 // Dynamic returns the client for resources whose types are not known when a component is built.
 func (c *Client) Dynamic() dynamic.Interface { return c.dynamic }
 
-// Metadata returns the client for the metadata of any resource.
+// Metadata returns the client for the metadata of any resource. It is for those who must know of every object there is, so it reads objects that still wait
+// for their initializers, too.
 func (c *Client) Metadata() metadata.Interface { return c.metadata }
 
 // Config returns the configuration for clients that this package does not make. It has the server's address and the client's identity, and sends causes.

@@ -47,5 +47,5 @@ type View interface {
 type Shared struct {
 	Resource     schema.GroupVersionResource
 	Namespace    string // all namespaces if empty
-	MetadataOnly bool   // whether objects are *metav1.PartialObjectMetadata
+	MetadataOnly bool   // whether objects are *metav1.PartialObjectMetadata, of all objects: those that still wait for their initializers, too
 }

@@ -26,6 +26,8 @@ type actor struct {
 	log      *slog.Logger
 	// wrote is called after every acknowledged write with the resource, the object and its new resourceVersion, which is empty if it was deleted.
 	wrote func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID, version string)
+	// hidden is called after a write that created an object which waits for its initializers: the caches will observe it when it does not any more.
+	hidden func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID)
 
 	mu    sync.Mutex
 	rests map[schema.GroupVersion]rest.Interface
@@ -95,6 +97,9 @@ func (w *write) do(ctx context.Context, a *actor) error {
 		return w.deleted(ctx, a, resource, answer)
 	}
 	if err := answer.Into(result); err != nil {
+		if name, uid, ok := client.Uninitialized(err); ok && w.verb == "create" {
+			a.hidden(ctx, resource, Key{Namespace: w.object.GetNamespace(), Name: name}, uid)
+		}
 		return err
 	}
 	w.result = result

@@ -125,6 +125,11 @@ func newRunner(o *Options, loop Loop) (*runner, error) {
 			r.pending.wrote(by, resource, key, uid, version, o.Now())
 		}
 	}
+	r.actor.hidden = func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID) {
+		if by, ok := ctx.Value(reconciledKey{}).(Key); ok {
+			r.pending.hidden(by, resource, key, uid, o.Now())
+		}
+	}
 	for _, w := range loop.Watch {
 		if err := r.watch(w); err != nil {
 			return nil, err
@@ -225,6 +230,9 @@ func (r *runner) processNext(ctx context.Context) bool {
 		return false
 	}
 	defer r.queue.Done(key)
+	if late := r.pending.lateHidden(key, r.options.Now()); len(late) > 0 && r.exists(ctx, late) {
+		r.pending.extend(key, r.options.Now())
+	}
 	wait, late := r.pending.mustWait(key, r.options.Now())
 	if wait {
 		r.queue.AddAfter(key, observeTimeout) // in case the caches never observe the write
@@ -251,6 +259,17 @@ func (r *runner) processNext(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// exists reports whether any of the objects exists, also if it still waits for its initializers.
+func (r *runner) exists(ctx context.Context, objects []awaitedObject) bool {
+	for _, o := range objects {
+		known, err := r.actor.client.Metadata().Resource(o.resource).Namespace(o.key.Namespace).Get(ctx, o.key.Name, metav1.GetOptions{})
+		if err == nil && known.UID == o.uid || err != nil && !apierrors.IsNotFound(err) {
+			return true
+		}
+	}
+	return false
 }
 
 // reconcile decides what to do about a key and carries the decision out.

@@ -36,6 +36,7 @@ type awaited struct {
 	by      Key
 	uid     types.UID
 	version int64 // 0: deleted
+	hidden  bool  // the object waits for its initializers, which may take any time
 }
 
 // observedIn reports whether a cache that holds this object has observed the write. An object of the same name with another uid was created
@@ -76,7 +77,7 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, u
 		return // the loop does not watch it, so it does not decide on it
 	}
 	what := object{resource, key}
-	wait := &awaited{by, uid, versionOf(version)}
+	wait := &awaited{by: by, uid: uid, version: versionOf(version)}
 	known, exists, err := store.GetByKey(key.String())
 	if err != nil {
 		return
@@ -85,6 +86,59 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, u
 	if exists && wait.observedIn(known.(metav1.Object)) || !exists && (wait.version == 0 || wait.version <= p.latest[resource]) {
 		return
 	}
+	p.add(what, wait, now)
+}
+
+// hidden notes that an object was created for the key by, which waits for its initializers. Until the caches observe it, or it does not exist any more, the
+// loop would create another in its place.
+func (p *pending) hidden(by Key, resource schema.GroupVersionResource, key Key, uid types.UID, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	store := p.stores[resource]
+	if store == nil {
+		return
+	}
+	if _, exists, err := store.GetByKey(key.String()); exists || err != nil {
+		return
+	}
+	p.add(object{resource, key}, &awaited{by: by, uid: uid, version: 1, hidden: true}, now)
+}
+
+// awaitedObject is an object that waits for its initializers.
+type awaitedObject struct {
+	object
+	uid types.UID
+}
+
+// lateHidden returns the objects created for a key that were not observed within observeTimeout because they wait for their initializers.
+func (p *pending) lateHidden(key Key, now time.Time) (late []awaitedObject) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.keys[key]; h == nil || now.Sub(h.since) < observeTimeout {
+		return nil
+	}
+	for what, waits := range p.objects {
+		for _, w := range waits {
+			if w.by == key && w.hidden {
+				late = append(late, awaitedObject{what, w.uid})
+			}
+		}
+	}
+	return late
+}
+
+// extend lets a key wait as long again.
+func (p *pending) extend(key Key, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.keys[key]; h != nil {
+		h.since = now
+	}
+}
+
+// add adds a write that must be observed. The caller holds the lock.
+func (p *pending) add(what object, wait *awaited, now time.Time) {
+	by := wait.by
 	p.objects[what] = append(p.objects[what], wait)
 	h := p.keys[by]
 	if h == nil {

@@ -107,3 +107,32 @@ func TestPendingDeletedAlready(t *testing.T) {
 		t.Error("the cache is past that version, and has no such object")
 	}
 }
+
+// An object that waits for its initializers is waited for as long as it exists: any time, and however new what the cache has observed of others is.
+func TestPendingHidden(t *testing.T) {
+	p, owner, start := newPendingTest(t), Key{"default", "owner"}, time.Time{}
+	p.observe(configMap("other", "3", "20"), false)
+	p.hidden(owner, configMaps, Key{"default", "a"}, "1", start)
+	if !p.keyWaits() {
+		t.Error("the cache has not observed a yet")
+	}
+	if late := p.lateHidden(owner, start.Add(observeTimeout/2)); len(late) > 0 {
+		t.Errorf("it is too early for %v", late)
+	}
+	after := start.Add(observeTimeout)
+	if late := p.lateHidden(owner, after); len(late) != 1 || late[0].uid != "1" || late[0].key.Name != "a" {
+		t.Errorf("late are %v", late)
+	}
+	p.extend(owner, after)
+	if wait, _ := p.mustWait(owner, after.Add(observeTimeout/2)); !wait {
+		t.Error("a still exists")
+	}
+	if wait, late := p.mustWait(owner, after.Add(observeTimeout)); wait || !late {
+		t.Error("nobody has said that a still exists")
+	}
+	p.hidden(owner, configMaps, Key{"default", "b"}, "2", start)
+	p.observe(configMap("b", "2", "30"), false)
+	if p.keyWaits() {
+		t.Error("b is initialized")
+	}
+}

@@ -19,6 +19,9 @@ type Tree struct {
 	Roots []*Node
 	// Ready is when the last of the object's pods was ready for the first time, as kubelets reported it; zero if none was.
 	Ready time.Time `json:",omitzero"`
+	// Pending are the initializers that the object still waits for, in order: nobody sees it yet, since it was Created.
+	Pending []string  `json:",omitempty"`
+	Created time.Time `json:",omitzero"`
 	// Failures are the webhooks and policies that refused a write of the object, or one made because of it, or that failed; the last first.
 	Failures []Failure `json:",omitempty"`
 }

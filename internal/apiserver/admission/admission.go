@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/initializers"
 )
 
 // Operation is what a request does to an object.
@@ -33,6 +35,11 @@ type Attributes struct {
 	User            *authn.User
 	DryRun          bool
 	Warn            func(string)
+
+	// Initializers are what the object waits for before others see it, and OldInitializers what it has waited for; nil if it is initialized. They are no part of
+	// the objects, whose Go types have no place for them. Sent says that a client has named them for a new object, if only to name none.
+	Initializers, OldInitializers *initializers.Initializers
+	SentInitializers              bool
 
 	// Related are the other resources that serve the same objects, under other group versions.
 	Related []*catalog.Info
@@ -58,6 +65,9 @@ type Origin interface {
 	Called(*Attributes, Call)
 }
 
+// InitializersPlugin is the plugin that says which initializers a new object waits for, and who may change that. Without it nobody can.
+const InitializersPlugin = "Initializers"
+
 // Options returns the options of the request with their kind, such as CreateOptions; nil if there are none.
 func (a *Attributes) Options() runtime.Object {
 	switch {
@@ -69,6 +79,12 @@ func (a *Attributes) Options() runtime.Object {
 		return a.Origin.AdmissionOptions(a.Operation)
 	}
 	return nil
+}
+
+// Creates reports whether the write creates the object, or changes one that still waits for its initializers: nothing has acted on it, so that plugins
+// treat its fields as those of a new object.
+func (a *Attributes) Creates() bool {
+	return a.Operation == Create || a.Operation == Update && a.OldInitializers != nil && a.Subresource == ""
 }
 
 // Is reports whether the write is to the resource or to a subresource of it.
@@ -136,6 +152,11 @@ func NewChain(plugins ...Plugin) Chain {
 		c = append(c, l)
 	}
 	return c
+}
+
+// Has reports whether a plugin is enabled.
+func (c Chain) Has(name string) bool {
+	return slices.ContainsFunc(c, func(l link) bool { return l.Name() == name })
 }
 
 // Admit runs every Mutator that handles the write, up to the first refusal, and a second time if one of them has called Reinvoke. stage is called with

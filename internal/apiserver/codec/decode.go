@@ -195,9 +195,11 @@ func UnmarshalStrict(body []byte, obj runtime.Object) (strict []error, err error
 	if o, ok := obj.(interface {
 		UnmarshalStrict([]byte) ([]error, error)
 	}); ok { // a custom object, whose fields its schema knows
-		return o.UnmarshalStrict(body)
+		strict, err = o.UnmarshalStrict(body)
+	} else {
+		strict, err = kjson.UnmarshalStrict(body, obj)
 	}
-	return kjson.UnmarshalStrict(body, obj)
+	return withoutInitializers(strict), err
 }
 
 // KindOf returns the apiVersion and kind of a JSON object.

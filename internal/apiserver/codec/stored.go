@@ -12,6 +12,7 @@ import (
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/custom"
+	"skiff/internal/catalog/initializers"
 )
 
 // Stored encodes and decodes the stored objects of one resource.
@@ -25,6 +26,19 @@ type Stored struct {
 // always be decoded.
 func NewStored(info *catalog.Info, asJSON bool) *Stored {
 	return &Stored{info: info, head: EnvelopeHead(info.StorageKind()), asJSON: asJSON || info.StoredAsJSON}
+}
+
+// EncodeUninitialized is Encode for an object that is not initialized.
+func (s *Stored) EncodeUninitialized(obj catalog.Object, in *initializers.Initializers) (value, message []byte, err error) {
+	if value, message, err = s.Encode(obj); err != nil {
+		return nil, nil, err
+	}
+	message = append(bytes.Clone(message), in.Suffix()...)
+	if s.asJSON {
+		value, err = WithInitializers(value, in)
+		return value, message, err
+	}
+	return AppendEnvelope(nil, s.head, message), message, nil
 }
 
 // Encode returns the value to store for an object, and its protobuf message without envelope. The object must have no resourceVersion.
@@ -72,7 +86,11 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s.Item(obj, message, revision), nil
+		in, err := initializersInJSON(value)
+		if err != nil {
+			return nil, err
+		}
+		return s.Item(obj, append(message, in.Suffix()...), revision), nil
 	}
 	message, err := openStored(value)
 	if err != nil {
@@ -90,6 +108,7 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 		return nil, err
 	}
 	it := cache.NewItem(message, revision)
+	it.Uninitialized = initializers.Has(message)
 	setMetadata(it, meta)
 	return it, nil
 }
@@ -115,12 +134,15 @@ func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cache.NewItem(message, revision), nil
+	it := cache.NewItem(message, revision)
+	it.Uninitialized = initializers.Has(message)
+	return it, nil
 }
 
 // Item returns the cache item of an object and its message.
 func (s *Stored) Item(obj catalog.Object, message []byte, revision int64) *cache.Item {
 	it := cache.NewItem(message, revision)
+	it.Uninitialized = initializers.Has(message)
 	setMetadata(it, obj)
 	if o, ok := obj.(*custom.Object); ok && o.Epoch() != 0 {
 		it.SetNormalized(o.Epoch(), message)

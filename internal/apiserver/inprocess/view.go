@@ -163,7 +163,7 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 		return sharedReader{}, apierrors.NewServiceUnavailable("the server is starting or stopping")
 	}
 	if what.MetadataOnly { // for the garbage collector and others that must go on whatever becomes of webhooks
-		selector.Reading = registry.StoredMetadata
+		selector.Reading, selector.Uninitialized = registry.StoredMetadata, true
 	}
 	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/response"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
@@ -100,7 +101,8 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 		return f.Object == name && f.Namespace == namespace && whole(f.Resource) == end.Traced
 	})
 	uid := ""
-	if it, err := end.Registry.Get(r.Context(), namespace, name, ""); err == nil {
+	it, err := end.Registry.GetUninitialized(r.Context(), namespace, name, "")
+	if err == nil {
 		uid = it.UID
 		about = slices.DeleteFunc(about, func(f journey.Failure) bool {
 			return f.Verb == "create" && f.Resource == end.Traced && f.Verdict != journey.FailedOpen
@@ -121,6 +123,12 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 		tree.Failures = about
 	}
 	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
+	if err == nil && it.Uninitialized {
+		tree.Pending = codec.InitializersOf(it).Names()
+		if meta, err := codec.Metadata(it.Raw()); err == nil {
+			tree.Created = meta.CreationTimestamp.Time
+		}
+	}
 	for _, root := range tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) { reader.redact(n) })
 	}

@@ -66,6 +66,7 @@ var builtinPriorities = [...]struct {
 	{"rbac.authorization.k8s.io", "v1", Priority{17000, 15}},
 	{"storage.k8s.io", "v1", Priority{16800, 15}},
 	{"admissionregistration.k8s.io", "v1", Priority{16700, 15}},
+	{"admissionregistration.k8s.io", "v1alpha1", Priority{16700, 9}},
 	{"apiextensions.k8s.io", "v1", Priority{16700, 15}},
 	{"scheduling.k8s.io", "v1", Priority{16600, 15}},
 	{"coordination.k8s.io", "v1", Priority{16500, 15}},

@@ -12,6 +12,7 @@ import (
 
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/initializers"
 )
 
 // Reading says what a reader gets of objects that are stored in another version than it reads, if a webhook converts between the versions.
@@ -202,6 +203,13 @@ func (r *Registry) normalize(ctx context.Context, items []*cache.Item) (map[*cac
 	made := make(map[*cache.Item]*cache.Item, len(items))
 	converts := r.converts()
 	for i, it := range items {
+		if it.Uninitialized { // what is made of a message has only what the Go type has
+			in, err := initializers.FromMessage(it.Message())
+			if err != nil {
+				return nil, r.undecodable(it, err)
+			}
+			normalized[i] = append(normalized[i], in.Suffix()...)
+		}
 		if !converts {
 			made[it] = it.SetNormalized(epoch, normalized[i])
 			continue

@@ -29,6 +29,8 @@ type Write struct {
 	RulesRun func(*catalog.RulesRun)
 	Warn     func(warning string)
 	Request  catalog.Request
+	// Initialization has the initializers of the object. If it is nil, a new object has none, and another keeps what it has.
+	Initialization *Initialization
 }
 
 func (w Write) stage(name string) {
@@ -132,7 +134,7 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 	if err != nil {
 		return nil, err
 	}
-	value, message, err := r.Codec.Encode(obj)
+	value, message, err := r.encode(obj, w.Initialization.after())
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -23,6 +23,7 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *met
 	if errs := validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
+	w.Initialization = nil // an object that is marked for deletion keeps its initializers
 	key := r.Key(namespace, name)
 	current, fromStore := r.Cache.Newest(key), false
 	var marked *cache.Item // set once this request has marked the object: from then on it deletes no other object of that name

@@ -56,7 +56,7 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 			return Page{}, err
 		}
 		if !r.Info.Uncached {
-			if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
+			if snapshot := r.snapshot(l); snapshot.Revision == revision {
 				return r.fromSnapshot(ctx, snapshot, l, "")
 			}
 		}
@@ -76,7 +76,15 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 	if l.ResourceVersion == "0" {
 		l.Limit = 0 // as upstream's watch cache does
 	}
-	return r.fromSnapshot(ctx, r.Cache.Snapshot(), l, "")
+	return r.fromSnapshot(ctx, r.snapshot(l), l, "")
+}
+
+// snapshot returns the state of the cache that a list reads.
+func (r *Registry) snapshot(l List) cache.Snapshot {
+	if l.Uninitialized {
+		return r.Cache.SnapshotUninitialized()
+	}
+	return r.Cache.Snapshot()
 }
 
 // fromSnapshot returns a page of a snapshot of the cache, starting at the key from.
@@ -193,12 +201,12 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 		if err := r.failure(r.feed.Fresh(ctx)); err != nil {
 			return Page{}, err
 		}
-		return r.fromSnapshot(ctx, r.Cache.Snapshot(), l, from)
+		return r.fromSnapshot(ctx, r.snapshot(l), l, from)
 	}
 	if err := r.waitForRevision(ctx, revision); err != nil {
 		return Page{}, err
 	}
-	if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
+	if snapshot := r.snapshot(l); snapshot.Revision == revision {
 		return r.fromSnapshot(ctx, snapshot, l, from)
 	}
 	return r.fromStore(ctx, l, revision, from)

@@ -106,6 +106,20 @@ func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion str
 	return nil, apierrors.NewNotFound(r.Resource(), name)
 }
 
+// GetUninitialized is Get, also for an object that still waits for its initializers.
+func (r *Registry) GetUninitialized(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
+	if r.Info.Uncached {
+		return r.readUncached(ctx, namespace, name, resourceVersion)
+	}
+	if err := r.WaitFor(ctx, resourceVersion); err != nil {
+		return nil, err
+	}
+	if it := r.Cache.GetUninitialized(r.Key(namespace, name)); it != nil {
+		return it, nil
+	}
+	return nil, apierrors.NewNotFound(r.Resource(), name)
+}
+
 // WaitFor waits until the cache has what a read at resourceVersion may see: see Get.
 func (r *Registry) WaitFor(ctx context.Context, resourceVersion string) error {
 	switch resourceVersion {

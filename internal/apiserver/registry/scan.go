@@ -128,7 +128,11 @@ func (s *scan) pick(ctx context.Context, selected []*cache.Item, i int, kv store
 func (s *scan) item(ctx context.Context, kv store.KV) (*cache.Item, error) {
 	key := strings.TrimPrefix(kv.Key, s.r.prefix)
 	if s.r.Info.Uncached && s.selector.All() {
-		return s.r.itemWithoutLabels(ctx, key, kv)
+		it, err := s.r.itemWithoutLabels(ctx, key, kv)
+		if err == nil && !s.selector.sees(it) {
+			return nil, nil
+		}
+		return it, err
 	}
 	if s.selector.Name != "" && key != s.selector.Name && !strings.HasSuffix(key, "/"+s.selector.Name) {
 		return nil, nil
@@ -357,6 +361,15 @@ func (p *Page) Load(ctx context.Context) error {
 
 // getUncached is Get for an uncached resource.
 func (r *Registry) getUncached(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
+	it, err := r.readUncached(ctx, namespace, name, resourceVersion)
+	if err == nil && it.Uninitialized {
+		return nil, apierrors.NewNotFound(r.Resource(), name)
+	}
+	return it, err
+}
+
+// readUncached is GetUninitialized for an uncached resource.
+func (r *Registry) readUncached(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
 	if resourceVersion != "" { // what the store answers is the newest anyway
 		if err := r.WaitFor(ctx, resourceVersion); err != nil {
 			return nil, err

@@ -18,9 +18,11 @@ import (
 type Selector struct {
 	Namespace string
 	Name      string // set if a field selector requires one metadata.name
-	Reading   Reading
-	labels    labels.Selector
-	fields    []fieldTest
+	// Uninitialized selects objects that still wait for their initializers, too.
+	Uninitialized bool
+	Reading       Reading
+	labels        labels.Selector
+	fields        []fieldTest
 	// view decodes an item in the version that a view serves, whose fields the selector names; nil if objects are served as they are stored.
 	view       func(*cache.Item) (catalog.Object, error)
 	impossible bool
@@ -106,9 +108,12 @@ func (s *Selector) readsContent() bool {
 	return slices.ContainsFunc(s.fields, func(t fieldTest) bool { return t.index >= 0 })
 }
 
+// sees reports whether an item is initialized, or such objects are asked for, too.
+func (s *Selector) sees(it *cache.Item) bool { return !it.Uninitialized || s.Uninitialized }
+
 // mayMatch reports whether an item is selected by its name and namespace.
 func (s *Selector) mayMatch(it *cache.Item) bool {
-	if s.Namespace != "" && it.Namespace != s.Namespace {
+	if !s.sees(it) || s.Namespace != "" && it.Namespace != s.Namespace {
 		return false
 	}
 	for _, t := range s.fields {
@@ -124,7 +129,7 @@ func (s *Selector) All() bool { return s.labels == nil && len(s.fields) == 0 }
 
 // Matches reports whether an item is selected, its namespace included.
 func (s *Selector) Matches(it *cache.Item) bool {
-	if it == nil || s.Namespace != "" && it.Namespace != s.Namespace {
+	if it == nil || !s.sees(it) || s.Namespace != "" && it.Namespace != s.Namespace {
 		return false
 	}
 	if s.labels != nil && !s.labels.Matches(labels.Set(it.Labels)) {

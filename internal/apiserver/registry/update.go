@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -81,6 +80,7 @@ func (r *Registry) createMissing(ctx context.Context, u Update) (it *cache.Item,
 	if !u.CreateMissing {
 		return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
 	}
+	u.Initialization.begin(nil)
 	obj, err := u.Transform(ctx, nil)
 	if err != nil {
 		return nil, false, err
@@ -137,6 +137,7 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	if err := r.CheckUID(old, u.UID); err != nil {
 		return nil, err
 	}
+	u.Initialization.begin(current)
 	given := old
 	if !u.Unchecked {
 		if given, err = r.Object(ctx, current); err != nil {
@@ -171,7 +172,11 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 
 // validateAndSave prepares and validates a changed object, and stores it.
 func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, u Update) (*cache.Item, error) {
-	errs := r.Info.BeforeUpdate(catalog.WithWarnings(ctx, u.Warn), obj, old, u.Edit)
+	before := r.Info.BeforeUpdate
+	if u.Initialization.uninitialized() && u.Edit == nil {
+		before = r.Info.BeforeInitialization
+	}
+	errs := before(catalog.WithWarnings(ctx, u.Warn), obj, old, u.Edit)
 	r.rulesRun(obj, u.Write)
 	if len(errs) > 0 {
 		return nil, r.invalid(obj.GetName(), errs)
@@ -226,10 +231,11 @@ func (r *Registry) removes(obj, old catalog.Object) bool {
 func (r *Registry) saveStored(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
 	removed := r.removes(obj, old)
+	pending := w.initializers(current)
 	if !removed && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
 		newManagedFields := obj.GetManagedFields()
 		obj.SetManagedFields(old.GetManagedFields())
-		if same, err := sameMessage(obj, current); err != nil {
+		if same, err := sameMessage(obj, pending, current); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		} else if same {
 			if stale, err := r.isStale(ctx, key, current); err != nil || !stale {
@@ -238,7 +244,7 @@ func (r *Registry) saveStored(ctx context.Context, key string, obj, old catalog.
 		}
 		obj.SetManagedFields(newManagedFields)
 	}
-	value, message, err := r.Codec.Encode(obj)
+	value, message, err := r.encode(obj, pending)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -260,7 +266,20 @@ func (r *Registry) saveStored(ctx context.Context, key string, obj, old catalog.
 	if err != nil {
 		return nil, r.conflictOrFailure(err)
 	}
+	if pending.Failed() {
+		return r.removeRefused(ctx, key, obj, it, w)
+	}
 	return it, nil
+}
+
+// removeRefused removes an object that an initializer has just refused: nothing has seen it, so that neither finalizers nor a grace period keep it. Who waits
+// for it has observed the refusal. If it was changed meanwhile, the next update removes it.
+func (r *Registry) removeRefused(ctx context.Context, key string, obj catalog.Object, it *cache.Item, w Write) (*cache.Item, error) {
+	removed, _, err := r.remove(ctx, key, obj, it, w)
+	if errors.As(err, new(*store.ConflictError)) {
+		return it, nil
+	}
+	return removed, err
 }
 
 // isStale reports whether the stored value of an object is of another version or encoding than would be written today, or encrypted by another key. It returns
@@ -313,15 +332,6 @@ func (r *Registry) conflictOrFailure(err error) error {
 	default:
 		return storeFailure{r.failure(err)}
 	}
-}
-
-// sameMessage reports whether an object has the same stored message as an item.
-func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
-	if obj.Size() != len(current.Message()) {
-		return false, nil
-	}
-	message, err := obj.Marshal()
-	return bytes.Equal(message, current.Message()), err
 }
 
 // finalizing reports whether finalizers keep an object that is deleted from being removed.

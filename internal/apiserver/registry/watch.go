@@ -43,7 +43,11 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 
 // WatchFromNow returns the current objects, or an empty page unless initial is set, and starts a stream of the changes after them.
 func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (page Page, w *Watch, err error) {
-	snapshot, cursor := r.Cache.SnapshotAndCursor()
+	now := r.Cache.SnapshotAndCursor
+	if s.Uninitialized {
+		now = r.Cache.SnapshotUninitializedAndCursor
+	}
+	snapshot, cursor := now()
 	switch {
 	case !initial:
 		page.Revision = snapshot.Revision

@@ -140,7 +140,7 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(obj)
+		return marshalWithInitializers(obj, it)
 	}
 	transcode, err := res.transcode()
 	if err != nil {
@@ -157,7 +157,7 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 				failure = err
 				return nil
 			}
-			b, err := json.Marshal(obj)
+			b, err := marshalWithInitializers(obj, it)
 			failure = err
 			return b
 		}
@@ -167,6 +167,15 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 		return bytes.Clone(*b)
 	})
 	return b, failure
+}
+
+// marshalWithInitializers returns the JSON of the object of an item, which does not have its initializers.
+func marshalWithInitializers(obj any, it *cache.Item) ([]byte, error) {
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	return codec.WithInitializers(b, codec.InitializersOf(it))
 }
 
 // appendJSON appends the JSON of an item as it is in a list. The bytes are not kept.
@@ -200,5 +209,6 @@ func (res *Resource) message(it *cache.Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return obj.Marshal()
+	message, err := obj.Marshal()
+	return append(message, codec.InitializersOf(it).Suffix()...), err
 }

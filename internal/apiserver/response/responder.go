@@ -81,11 +81,12 @@ func (rs *Responder) SendItem(code int, it *cache.Item) error {
 		return err
 	}
 	if rs.Accept.Media == codec.Protobuf {
-		obj, err := rs.Resource.Served(it)
+		message, err := rs.Resource.message(it)
 		if err != nil {
 			return err
 		}
-		return rs.SendObject(code, obj, rs.Resource.Info.GVK)
+		rs.send(code, codec.AppendEnvelope(nil, rs.Resource.envelope, message))
+		return nil
 	}
 	return rs.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rs.Resource.jsonHead)+1), rs.Resource.jsonHead, body))
 }

@@ -168,7 +168,7 @@ func (s *WatchStream) sendInitial(ctx context.Context) bool {
 func (s *WatchStream) send(changes []*cache.Change) bool {
 	for _, c := range changes {
 		kind, it, shared := c.Type, c.Item, true
-		if !s.all {
+		if !s.all || c.Initializing() {
 			if kind, it = s.selector.Event(c); it == nil {
 				continue
 			}

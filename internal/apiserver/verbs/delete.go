@@ -172,7 +172,7 @@ func (rq *Request) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	selector.Reading = rq.Reading()
+	selector.Reading, selector.Uninitialized = rq.Reading(), true // as upstream: who deletes everything means those, too
 	page, err := rq.Endpoint.Registry.List(rq.Ctx, registry.List{Selector: selector, Limit: list.Limit, Continue: list.Continue, ResourceVersion: list.ResourceVersion, Match: list.ResourceVersionMatch})
 	if err != nil {
 		return err

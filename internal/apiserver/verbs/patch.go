@@ -27,6 +27,7 @@ import (
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/initializers"
 )
 
 const (
@@ -128,9 +129,11 @@ func (rq *Request) patchTransform(patch []byte, apply patcher, opts request.Writ
 	info := rq.Endpoint.Info
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
 		obj := info.New().(catalog.Object)
-		if err := rq.applyPatch(info.FromStored(current), obj, patch, apply, opts); err != nil {
+		in := rq.initialization.New
+		if err := rq.applyPatch(info.FromStored(current), obj, patch, apply, opts, &in); err != nil {
 			return nil, err
 		}
+		rq.setInitializers(in)
 		info.Default(obj)
 		if err := rq.checkName(obj); err != nil {
 			return nil, err
@@ -139,13 +142,14 @@ func (rq *Request) patchTransform(patch []byte, apply patcher, opts request.Writ
 	}
 }
 
-// applyPatch sets into to the result of applying a patch to live, and warns the client of fields that were ignored.
-func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts request.WriteOptions) error {
+// applyPatch sets into to the result of applying a patch to live, and warns the client of fields that were ignored. in is set to the initializers, if the
+// object or the patch has any; it may be nil.
+func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts request.WriteOptions, in **initializers.Initializers) error {
 	gvk := rq.Endpoint.Info.GVK
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK
 	}
-	resultText, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness)
+	resultText, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness, ofPatch(in, patch))
 	var unfit *notOfKindError
 	switch {
 	case errors.As(err, &unfit):
@@ -166,8 +170,9 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	return nil
 }
 
-// patcher sets into to the result of applying a patch to live. It returns the text that errors show, and the errors of strict decoding.
-type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (resultText string, strict []error, err error)
+// patcher sets into to the result of applying a patch to live. It returns the text that errors show, and the errors of strict decoding. in are the initializers
+// of live, which are changed too; nil if neither live nor the patch has any.
+type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness, in **initializers.Initializers) (resultText string, strict []error, err error)
 
 var patchers = map[types.PatchType]patcher{
 	types.JSONPatchType:           onJSON(applyJSONPatch),
@@ -177,8 +182,11 @@ var patchers = map[types.PatchType]patcher{
 
 // onJSON returns a patcher that applies a function to the object's JSON.
 func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after []byte, strict []error, err error)) patcher {
-	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness, in **initializers.Initializers) (string, []error, error) {
 		before, err := codec.Single(live, gvk, codec.Accepted{})
+		if err == nil && in != nil {
+			before, err = codec.WithInitializers(before, *in)
+		}
 		if err != nil {
 			return "", nil, err
 		}
@@ -192,6 +200,11 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 		unknown, err := codec.UnmarshalStrict(after, into)
 		if err != nil {
 			return "", nil, &notOfKindError{err, string(after)}
+		}
+		if in != nil {
+			if *in, _, err = codec.SentInitializers(after, codec.JSON); err != nil {
+				return "", nil, err
+			}
 		}
 		return string(after), append(strict, unknown...), nil
 	}
@@ -275,10 +288,15 @@ func applyMergePatch(before, patch []byte, strictness codec.Strictness) ([]byte,
 }
 
 // applyStrategicPatch merges maps by the patch strategies of the object's type.
-func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness, in **initializers.Initializers) (string, []error, error) {
 	changes, strict, err := patchMap(patch, strictness)
 	if err != nil {
 		return "", nil, apierrors.NewBadRequest(err.Error())
+	}
+	if in != nil {
+		if *in, err = mergeInitializers(*in, changes); err != nil {
+			return "", nil, err
+		}
 	}
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
@@ -337,6 +355,9 @@ func unprocessable(err error) error {
 func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func(context.Context, catalog.Object) (catalog.Object, error), error) {
 	info := rq.Endpoint.Info
 	applied, err := readApplied(patch)
+	if err == nil {
+		err = rq.takeInitializers(applied)
+	}
 	if err != nil {
 		return nil, rq.withoutSecrets(err)
 	}
@@ -346,6 +367,7 @@ func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func
 	}
 	force := opts.Force != nil && *opts.Force
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
+		rq.setSentInitializers()
 		rq.Trace.Stage("managed fields")
 		live := info.New().(catalog.Object)
 		if current != nil {

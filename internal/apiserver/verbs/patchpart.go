@@ -13,6 +13,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/initializers"
 )
 
 // onNamedFields returns a merging patcher that is cheaper than whole and has the same result. A merge reads only the fields that the patch names, and
@@ -20,10 +21,10 @@ import (
 // patching. metadata.managedFields, which is as long as the rest of the metadata, is left out too. If the patch or its result is unusual, whole gets
 // the whole object and decides.
 func onNamedFields(whole patcher) patcher {
-	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness, in **initializers.Initializers) (string, []error, error) {
 		named, ok := namedFields(patch, into)
-		if _, has := into.(catalog.Object); !ok || !has || reflect.TypeOf(live) != reflect.TypeOf(into) {
-			return whole(api, live, into, gvk, patch, strictness)
+		if _, has := into.(catalog.Object); !ok || !has || reflect.TypeOf(live) != reflect.TypeOf(into) || in != nil {
+			return whole(api, live, into, gvk, patch, strictness, in)
 		}
 		part, rest := reflect.New(reflect.TypeOf(into).Elem()), live.DeepCopyObject()
 		to, from := part.Elem(), reflect.ValueOf(rest).Elem()
@@ -33,10 +34,10 @@ func onNamedFields(whole patcher) patcher {
 		meta := part.Interface().(catalog.Object)
 		managed := meta.GetManagedFields()
 		meta.SetManagedFields(nil)
-		resultText, strict, err := whole(api, part.Interface().(runtime.Object), into, gvk, patch, strictness)
+		resultText, strict, err := whole(api, part.Interface().(runtime.Object), into, gvk, patch, strictness, nil)
 		if err != nil || len(strict) > 0 {
 			reflect.ValueOf(into).Elem().SetZero()
-			return whole(api, live, into, gvk, patch, strictness)
+			return whole(api, live, into, gvk, patch, strictness, nil)
 		}
 		for _, field := range named {
 			from.Field(field).Set(reflect.ValueOf(into).Elem().Field(field))

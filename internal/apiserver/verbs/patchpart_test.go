@@ -13,6 +13,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/catalog/all"
+	"skiff/internal/catalog/initializers"
 )
 
 // TestOnPart: patching a part of an object gives what patching the whole of it gives, problems included, and leaves what was there alone.
@@ -46,7 +47,7 @@ func TestOnPart(t *testing.T) {
 			for _, strictness := range []codec.Strictness{codec.Ignore, codec.Warn, codec.Strict} {
 				apply := func(p patcher) (*corev1.Pod, string) {
 					live, into := pod.DeepCopy(), &corev1.Pod{}
-					resultText, strict, err := p(api, live, into, gvk, []byte(patch), strictness)
+					resultText, strict, err := p(api, live, into, gvk, []byte(patch), strictness, nil)
 					if !equality.Semantic.DeepEqual(live, pod) {
 						t.Errorf("%s: %s changed what was there", kind, patch)
 					}
@@ -56,11 +57,11 @@ func TestOnPart(t *testing.T) {
 					}
 					return into, ""
 				}
-				counted := func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+				counted := func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness, in **initializers.Initializers) (string, []error, error) {
 					if live.(*corev1.Pod).Name == "" || live.(*corev1.Pod).ManagedFields == nil {
 						partly++
 					}
-					return whole(api, live, into, gvk, patch, strictness)
+					return whole(api, live, into, gvk, patch, strictness, in)
 				}
 				want, problem := apply(whole)
 				got, gotProblem := apply(onNamedFields(counted))

@@ -15,7 +15,11 @@ func (rq *Request) get() error {
 		return err
 	}
 	rq.Trace.Stage("cache")
-	it, err := rq.Endpoint.Registry.Get(rq.Ctx, rq.Route.Namespace, rq.Route.Name, rq.Query.Get("resourceVersion"))
+	read := (*registry.Registry).Get
+	if rq.includeUninitialized() {
+		read = (*registry.Registry).GetUninitialized
+	}
+	it, err := read(rq.Endpoint.Registry, rq.Ctx, rq.Route.Namespace, rq.Route.Name, rq.Query.Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
@@ -41,7 +45,7 @@ func (rq *Request) list() error {
 	if err != nil {
 		return err
 	}
-	selector.Reading = rq.Reading()
+	selector.Reading, selector.Uninitialized = rq.Reading(), rq.includeUninitialized()
 	if rq.Route.Name != "" {
 		return apierrors.NewBadRequest("a list names no object")
 	}

@@ -36,6 +36,9 @@ type Request struct {
 	warningLength int        // total characters of the warnings in headers
 	cutWarnings   bool       // whether warnings are cut to maxCutWarning
 
+	initialization   registry.Initialization // of the object that the request writes
+	sentInitializers sentInitializers
+
 	annotations annotations
 	calls       atomic.Int32 // of webhooks and policies
 }
@@ -124,13 +127,14 @@ func (rq *Request) Decode(body []byte, gvk schema.GroupVersionKind, obj runtime.
 // RegistryWrite returns what the registry needs to know about a write of this request.
 func (rq *Request) RegistryWrite(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
 	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, RulesRun: rq.rulesRun, Warn: rq.Warn,
-		Request: catalog.Request{User: *rq.User, Now: time.Now()}}
+		Request: catalog.Request{User: *rq.User, Now: time.Now()}, Initialization: &rq.initialization}
 }
 
 // AdmissionAttributes returns what admission plugins need to know about a write of this request.
 func (rq *Request) AdmissionAttributes(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
 	return &admission.Attributes{Info: rq.Endpoint.Info, Subresource: rq.Route.Subresource, Operation: op, Namespace: rq.Route.Namespace, Name: rq.Route.Name,
-		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn, Related: rq.Endpoint.Related, Origin: rq}
+		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn, Related: rq.Endpoint.Related, Origin: rq,
+		Initializers: rq.initialization.New, OldInitializers: rq.initialization.Old, SentInitializers: rq.sentInitializers.sent}
 }
 
 // FieldManager returns the manager of the fields that a write sets: the one asked for, or else the start of the User-Agent.

@@ -234,7 +234,7 @@ func (rq *Request) putScale(body []byte, live *autoscalingv1.Scale, manager *man
 
 func (rq *Request) patchScale(patch []byte, apply patcher, live *autoscalingv1.Scale, manager *managedfields.Manager, opts request.WriteOptions) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
-	if err := rq.applyPatch(live, scale, patch, apply, opts); err != nil {
+	if err := rq.applyPatch(live, scale, patch, apply, opts, nil); err != nil {
 		return nil, err
 	}
 	manager.Update(live, scale, rq.FieldManager(opts.Manager))

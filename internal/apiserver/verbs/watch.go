@@ -38,7 +38,7 @@ func (rq *Request) watch() error {
 	if err != nil {
 		return err
 	}
-	selector.Reading = rq.Reading()
+	selector.Reading, selector.Uninitialized = rq.Reading(), rq.includeUninitialized()
 	stream, err := rq.NewWatchStream(selector, opts)
 	if err != nil {
 		return err

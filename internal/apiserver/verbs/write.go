@@ -34,6 +34,10 @@ func (rq *Request) create() error {
 	if err := rq.Decode(body, rq.Endpoint.Info.GVK, obj, opts.Strictness); err != nil {
 		return err
 	}
+	if err := rq.readInitializers(body); err != nil {
+		return err
+	}
+	rq.setSentInitializers()
 	if obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0" {
 		return fmt.Errorf("resourceVersion should not be set on objects to be created")
 	}
@@ -49,8 +53,7 @@ func (rq *Request) create() error {
 	if err != nil {
 		return err
 	}
-	rq.RecordWrite(it, opts.DryRun)
-	return rq.SendItem(http.StatusCreated, it)
+	return rq.sendWritten(it, true, opts.DryRun)
 }
 
 // admitCreate takes a new object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its
@@ -95,6 +98,7 @@ func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (c
 	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
+	rq.initialization.New = attributes.Initializers
 	if err := rq.afterAdmit(stored); err != nil {
 		return nil, err
 	}
@@ -152,6 +156,9 @@ func (rq *Request) update() error {
 	if err != nil {
 		return err
 	}
+	if err := rq.readInitializers(body); err != nil {
+		return err
+	}
 	var uid *types.UID
 	if u := decoded.GetUID(); u != "" {
 		uid = &u
@@ -165,6 +172,7 @@ func (rq *Request) update() error {
 				return nil, err
 			}
 		}
+		rq.setSentInitializers()
 		return rq.admitUpdate(obj, current, opts)
 	}
 	stored := rq.Endpoint.Info.Stored
@@ -221,9 +229,11 @@ func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.W
 		}
 	}
 	stored := info.ToStored(obj)
-	if err := rq.API.Admission.Admit(rq.Ctx, rq.AdmissionAttributes(admission.Update, stored, current, opts.DryRun), rq.Trace.Stage); err != nil {
+	attributes := rq.AdmissionAttributes(admission.Update, stored, current, opts.DryRun)
+	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
+	rq.initialization.New = attributes.Initializers
 	if err := rq.afterAdmit(stored); err != nil {
 		return nil, err
 	}
@@ -288,6 +298,12 @@ func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.Wri
 func (rq *Request) sendWritten(it *cache.Item, created, dryRun bool) error {
 	rq.RecordWrite(it, dryRun)
 	if created {
+		var err error
+		if it.Uninitialized && !dryRun && !rq.includeUninitialized() {
+			if it, err = rq.waitInitialized(it); err != nil {
+				return err
+			}
+		}
 		return rq.SendItem(http.StatusCreated, it)
 	}
 	return rq.SendItem(http.StatusOK, it)

@@ -9,7 +9,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources returns the resources of the group.
+// Resources returns the resources of the group, but for InitializerConfiguration, which Kubernetes of today does not have.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{
 		MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,

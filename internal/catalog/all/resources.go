@@ -28,6 +28,14 @@ import (
 	"skiff/internal/catalog/storagemigration"
 )
 
+// Former returns resources that Kubernetes had once and that are served beside those of today: InitializerConfigurations. The list is built once and must not
+// be changed.
+func Former() []*catalog.Info { return former() }
+
+var former = sync.OnceValue(func() []*catalog.Info {
+	return []*catalog.Info{admissionregistration.InitializerConfiguration.Info()}
+})
+
 // Resources returns all resources. The list is built once and must not be changed.
 func Resources() []*catalog.Info { return resources() }
 

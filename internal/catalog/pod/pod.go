@@ -21,6 +21,7 @@ var Pod = catalog.Resource[corev1.Pod]{
 	Changed:             catalog.SpecChanged[corev1.Pod],
 	Validate:            validate,
 	ValidateUpdate:      validateUpdate,
+	Initialize:          initialize,
 	Warnings:            warnings,
 	Grace:               grace,
 	Status: &catalog.Edit[corev1.Pod]{

@@ -79,6 +79,19 @@ func validateUpdate(new, old *corev1.Pod) field.ErrorList {
 	})
 }
 
+// initialize is for updates of a pod that still waits for its initializers: nothing has acted on it, so that it may change as a whole, such as by a sidecar.
+func initialize(new, old *corev1.Pod) field.ErrorList {
+	defaultPodLevelResources(new)
+	new.Status.QOSClass = QOSClass(new)
+	errs := validate(new)
+	if _, mirror := new.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		if _, was := old.Annotations[corev1.MirrorPodAnnotationKey]; !was {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), "may not add mirror pod annotation"))
+		}
+	}
+	return errs
+}
+
 // checkAnnotationChanges refuses changes of annotations that took effect when the pod was started.
 func checkAnnotationChanges(root *check.Part, new, old *corev1.Pod, allow leniency) {
 	p := root.Child("metadata")

@@ -9,6 +9,20 @@ import (
 
 // situations make the real thing for each cause, in a namespace that is named after it, and have the text by which it is explained.
 var situations = map[string]func(*fixture){
+	"an initializer has not acted": func(f *fixture) {
+		f.apply(`{apiVersion: admissionregistration.k8s.io/v1alpha1, kind: InitializerConfiguration, metadata: {name: slow-initializer},
+			initializers: [{name: slow.example.com, rules: [{apiGroups: [""], apiVersions: [v1], resources: [podtemplates]}]}]}`)
+		err := f.api.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces/"+f.namespace+"/configmaps").Param("includeUninitialized", "true").SetHeader("Content-Type", "application/json").
+			Body([]byte(`{"metadata":{"name":"settings","initializers":{"pending":[{"name":"slow.example.com"},{"name":"other.example.com"}]}}}`)).Do(f.Context()).Error()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.says("configmap/settings", `
+It is not initialized, so that nobody sees it: it waits for the initializer "slow.example.com" and was created AGO.
+  then it waits for other.example.com
+  the InitializerConfiguration slow-initializer names the initializer: new objects wait for it, too
+  who may initialize the resource can remove the initializer from metadata.initializers.pending; kubectl delete removes the object`)
+	},
 	"a webhook refused": func(f *fixture) {
 		f.hook("Validating", "/deny", "Fail", "pods")
 		f.refusedPod()

@@ -51,6 +51,7 @@ type subject struct {
 	pod         *corev1.Pod // nil if it does not exist
 	workload    *workload
 	namespaceIs *corev1.Namespace
+	configured  []string     // InitializerConfigurations that name the initializer which the object waits for
 	apis        []apiService // of an APIService itself; of a namespace that is being removed, those that are unavailable
 }
 
@@ -68,6 +69,9 @@ var kinds = map[string]func(*subject, context.Context) error{
 }
 
 func (s *subject) read(ctx context.Context) error {
+	if len(s.tree.Pending) > 0 {
+		return s.readConfigurations(ctx)
+	}
 	if read := kinds[s.tree.Resource]; read != nil {
 		return read(s, ctx)
 	}
@@ -96,6 +100,7 @@ type cause struct {
 
 // causes are all that is known, those that explain most first.
 var causes = []cause{
+	{"an initializer has not acted", waitsForInitializer},
 	{"a webhook refused", failed(byWebhook, journey.Denied)},
 	{"a webhook failed and refused", failed(byWebhook, journey.Failed)},
 	{"a policy refused", failed(byPolicy, journey.Denied)},

@@ -30,7 +30,7 @@ func (*plugin) Name() string { return "LimitRanger" }
 // Handles reports whether the write can change the resources of a pod or the size of a claim, in a namespace that has LimitRanges.
 func (p *plugin) Handles(a *admission.Attributes) bool {
 	switch {
-	case a.Is(pods) && (a.Operation == admission.Create && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "resize"):
+	case a.Is(pods) && (a.Creates() && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "resize"):
 	case a.Is(claims) && (a.Operation == admission.Create || a.Operation == admission.Update) && a.Subresource == "":
 	default:
 		return false

@@ -28,6 +28,7 @@ import (
 	"skiff/internal/apiserver/admission/denyserviceexternalips"
 	"skiff/internal/apiserver/admission/eventratelimit"
 	"skiff/internal/apiserver/admission/extendedresourcetoleration"
+	"skiff/internal/apiserver/admission/initialization"
 	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/limitpodhardantiaffinitytopology"
 	"skiff/internal/apiserver/admission/limitranger"
@@ -149,6 +150,7 @@ var ordered = []registration{
 	{webhook.MutatingName, true, func(s objects.Store, o Options) admission.Plugin {
 		return webhook.NewMutating(o.webhooks(s, webhook.MutatingName))
 	}},
+	{admission.InitializersPlugin, true, func(s objects.Store, o Options) admission.Plugin { return initialization.New(s, o.Authorizer) }}, // until v1.13
 	{validating.Name, true, func(s objects.Store, o Options) admission.Plugin { return validating.New(s, o.policies()) }},
 	{webhook.ValidatingName, true, func(s objects.Store, o Options) admission.Plugin {
 		return webhook.NewValidating(o.webhooks(s, webhook.ValidatingName))

@@ -73,7 +73,7 @@ func (p *plugin) Handles(a *admission.Attributes) bool {
 // Validate charges the write to all quotas that concern it, or refuses it.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	r := &request{a: a, evaluator: p.evaluators.For(a.Info.GVR.GroupResource()), err: errTimedOut, turn: make(chan bool, 1)}
-	if !r.evaluator.Charges(quota.Write{Create: a.Operation == admission.Create, Subresource: a.Subresource, Object: a.Object, Old: a.Old}) {
+	if !r.evaluator.Charges(quota.Write{Create: a.Creates(), Subresource: a.Subresource, Object: a.Object, Old: a.Old}) {
 		return nil
 	}
 	for _, q := range p.quotas.List(a.Namespace) {

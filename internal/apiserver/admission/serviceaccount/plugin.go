@@ -34,13 +34,13 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	if !a.Is(pods) {
 		return false
 	}
-	return a.Operation == admission.Create && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "ephemeralcontainers"
+	return a.Creates() && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "ephemeralcontainers"
 }
 
 // Admit sets the service account of a new pod, its token volume and its imagePullSecrets.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || a.Operation != admission.Create {
+	if !ok || !a.Creates() {
 		return nil
 	}
 	if isMirror(pod) { // the kubelet expects it to be stored unchanged
@@ -69,7 +69,7 @@ func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	if !ok {
 		return nil
 	}
-	if a.Operation == admission.Create && isMirror(pod) {
+	if a.Creates() && isMirror(pod) {
 		return validateMirror(a, pod)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -79,7 +79,7 @@ func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if a.Operation == admission.Create {
+	if a.Creates() {
 		return validatePod(a, &pod.Spec, account)
 	}
 	if !limitsSecrets(account) {

@@ -148,11 +148,17 @@ func (r *request) message(f *form) (*review.Request, error) {
 		return f.review, nil
 	}
 	object, err := f.objectJSON()
+	if err == nil && object != nil {
+		object, err = codec.WithInitializers(object, r.Initializers)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if f.oldJSON == nil && f.old != nil {
-		if f.oldJSON, err = encode(f.old, f.kind); err != nil {
+		if f.oldJSON, err = encode(f.old, f.kind); err == nil {
+			f.oldJSON, err = codec.WithInitializers(f.oldJSON, r.OldInitializers)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"skiff/internal/catalog/initializers"
 )
 
 // Plan describes how messages of one Go type are written as JSON. It is immutable and safe for concurrent use.
@@ -147,8 +149,19 @@ func (c compiler) fill(p *Plan) error {
 			return err
 		}
 	}
+	if p.goType == objectMeta {
+		if err := c.add(p, initializersField); err != nil {
+			return err
+		}
+	}
 	return distinct(p, map[string]bool{})
 }
+
+var objectMeta = reflect.TypeFor[metav1.ObjectMeta]()
+
+// initializersField is the field of ObjectMeta that its Go type has no more: see package initializers.
+var initializersField = reflect.StructField{Name: "Initializers", Type: reflect.TypeFor[*initializers.Initializers](),
+	Tag: `json:"initializers,omitempty" protobuf:"bytes,16,opt,name=initializers"`}
 
 // distinct refuses plans with duplicate keys: encoding/json has rules for which of them wins.
 func distinct(p *Plan, seen map[string]bool) error {

@@ -66,7 +66,7 @@ const rawExtension = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 // virtual resources, and types that are not in k8s.io/api.
 func withoutApplyConfiguration(name string) bool {
 	for _, part := range []string{".authentication.v1.", ".authorization.v1.", ".meta.v1.FieldSelectorRequirement",
-		".autoscaling.v1.Scale", ".core.v1.Binding", ".apiextensions.v1.", ".apiregistration.v1."} {
+		".autoscaling.v1.Scale", ".core.v1.Binding", ".apiextensions.v1.", ".apiregistration.v1.", ".admissionregistration.v1alpha1.Init", ".admissionregistration.v1alpha1.Rule"} {
 		if strings.Contains(name, part) {
 			return true
 		}

@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -19,6 +20,8 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"skiff/internal/apiserver/openapi/routes"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/admissionregistration/v1alpha1"
 	"skiff/internal/catalog/all"
 	"skiff/internal/catalog/metrics"
 )
@@ -35,7 +38,7 @@ func main() {
 
 func generate(documents, merge string) error {
 	scheme := kubernetesScheme()
-	endpoints, err := endpoints(fromCatalog(all.Resources()), scheme)
+	own, err := endpoints(fromCatalog(all.Resources()), scheme)
 	if err != nil {
 		return err
 	}
@@ -43,34 +46,42 @@ func generate(documents, merge string) error {
 	if err != nil {
 		return err
 	}
-	built, err := buildDocuments(endpoints, names)
+	built, err := buildDocuments(own, names)
 	if err != nil {
 		return err
 	}
 	if err := writeDocuments(documents, built); err != nil {
 		return err
 	}
-	if err := writeMetrics(documents); err != nil {
+	if _, _, err := writeAdded(documents, "metrics", metricsv1beta1.SchemeGroupVersion, metrics.Resources(), metricsv1beta1.AddToScheme); err != nil {
 		return err
 	}
-	return writeMergeSchema(merge, endpoints, names)
-}
-
-// writeMetrics writes the documents of metrics.k8s.io, which is not one of kube-apiserver's own groups: it has a scheme and documents apart.
-func writeMetrics(folder string) error {
-	scheme := kubernetesScheme()
-	if err := metricsv1beta1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	endpoints, err := endpoints(fromCatalog(metrics.Resources()), scheme)
+	former, names, err := writeAdded(documents, "initializers", v1alpha1.GroupVersion, all.Former(), v1alpha1.AddToScheme)
 	if err != nil {
 		return err
+	}
+	return writeMergeSchema(merge, append(own, former...), names)
+}
+
+// writeAdded writes the documents of a group version that kube-apiserver of today does not have: it has a scheme and documents apart.
+func writeAdded(folder, name string, gv schema.GroupVersion, infos []*catalog.Info, addToScheme func(*runtime.Scheme) error) ([]*routes.Endpoint, namer, error) {
+	scheme := kubernetesScheme()
+	if err := addToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	endpoints, err := endpoints(fromCatalog(infos), scheme)
+	if err != nil {
+		return nil, nil, err
 	}
 	names, err := newNamer(scheme)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	service := routes.GroupVersion(metricsv1beta1.SchemeGroupVersion, endpoints)
+	return endpoints, names, writeDocumentsOf(filepath.Join(folder, "added", name), routes.GroupVersion(gv, endpoints), names)
+}
+
+// writeDocumentsOf writes the documents of one service to files that begin with a path.
+func writeDocumentsOf(path string, service *routes.Service, names namer) error {
 	v2, err := buildV2([]*routes.Service{service}, names)
 	if err != nil {
 		return err
@@ -79,12 +90,12 @@ func writeMetrics(folder string) error {
 	if err != nil {
 		return err
 	}
-	for name, document := range map[string]json.Marshaler{"v2": v2, "v3": v3} {
+	for version, document := range map[string]json.Marshaler{"v2": v2, "v3": v3} {
 		data, err := document.MarshalJSON()
 		if err != nil {
 			return err
 		}
-		if err := writeGzip(filepath.Join(folder, "added", "metrics."+name+".json.gz"), data); err != nil {
+		if err := writeGzip(path+"."+version+".json.gz", data); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/initialresources"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	authzconfig "skiff/internal/apiserver/authz/config"
@@ -100,7 +101,9 @@ type Options struct {
 	StoreHealthTimeout, StoreReadyTimeout time.Duration
 	// Tolerations are how long pods stay on nodes that are not ready or unreachable; 300 s each if nil.
 	Tolerations *defaulttolerationseconds.Options
-	NoProfiling bool // do not serve /debug/pprof
+	// InitialResources are how the admission plugin InitialResources estimates; upstream's defaults if nil.
+	InitialResources *initialresources.Options
+	NoProfiling      bool // do not serve /debug/pprof
 	// Flags are what /flagz shows: the values of the flags of the command line, by name.
 	Flags   map[string]string
 	Journey *journey.Recorder
@@ -146,6 +149,9 @@ func (o *Options) complete() {
 	}
 	if o.StoreReadyTimeout == 0 {
 		o.StoreReadyTimeout = 2 * time.Second
+	}
+	if o.InitialResources == nil {
+		o.InitialResources = &initialresources.Defaults
 	}
 	if o.Tolerations == nil {
 		o.Tolerations = &defaulttolerationseconds.Defaults

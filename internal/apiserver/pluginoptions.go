@@ -19,7 +19,7 @@ import (
 // pluginOptions returns what admission plugins need of the server.
 func (s *Server) pluginOptions(authorizer authz.Authorizer) plugins.Options {
 	return plugins.Options{Authorizer: authorizer, Tolerations: *s.opts.Tolerations, ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry,
-		Policies: s.policyOptions(), Usage: s.usageHistory(), CreateNamespace: s.namespaceCreator(), Mapper: s.resourcesOf, Dial: s.opts.Dial,
+		Policies: s.policyOptions(), Usage: s.usageHistory(), InitialResources: *s.opts.InitialResources, CreateNamespace: s.namespaceCreator(), Mapper: s.resourcesOf, Dial: s.opts.Dial,
 		Stopping: s.stopping, Log: s.opts.Log}
 }
 

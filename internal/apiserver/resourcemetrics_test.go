@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
@@ -230,4 +231,50 @@ func TestUsageHistory(t *testing.T) {
 	if n != 1 || !between(int64(cpu/1_000_000), 490, 560) {
 		t.Errorf("%d billionths of a core, %d numbers", cpu, n)
 	}
+}
+
+// TestInitialResources has a pod get requests and limits by what containers of its image were measured to use, also after a restart.
+func TestInitialResources(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history")
+	h := history.Open(file, slog.New(slog.DiscardHandler))
+	on := func(o *Options) {
+		o.ResourceMetrics, o.UsageHistory, o.EnableAdmission = true, h, []string{"InitialResources"}
+	}
+	s := newTestServer(t, on)
+	host, port, _ := usingKubelet(t)
+	s.node("n", host, port)
+	s.pod("p", "x", `,"nodeName":"n"`)
+	resources := func(name string) *corev1.ResourceRequirements {
+		t.Helper()
+		var pod corev1.Pod
+		if err := json.Unmarshal([]byte(s.must("POST", "/api/v1/namespaces/test/pods", `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)), &pod); err != nil {
+			t.Fatal(err)
+		}
+		return &pod.Spec.Containers[0].Resources
+	}
+	s.must("GET", podMetrics, "")
+	if r := resources("early"); len(r.Requests) > 0 || len(r.Limits) > 0 {
+		t.Errorf("one number is enough for %+v", r)
+	}
+	query := history.Query{Namespace: "test", Image: "i", Within: time.Hour}
+	cpu, _ := h.Percentile(query, history.CPU, 90, time.Now())
+	memory, _ := h.Percentile(query, history.Memory, 90, time.Now())
+	for range 30 { // a kubelet is measured every 15 s at most
+		h.Add("test", "i", time.Now(), cpu, memory)
+	}
+	check := func(name string) {
+		t.Helper()
+		r := resources(name)
+		if !between(r.Requests.Cpu().MilliValue(), 490, 620) || !between(r.Requests.Memory().Value(), 64<<20, 78<<20) ||
+			!between(r.Limits.Cpu().MilliValue(), 980, 1240) || !between(r.Limits.Memory().Value(), 128<<20, 156<<20) {
+			t.Errorf("of half a core and 64 MiB it made %+v", r)
+		}
+	}
+	check("later")
+	if err := h.Save(); err != nil {
+		t.Fatal(err)
+	}
+	h = history.Open(file, slog.New(slog.DiscardHandler))
+	s = newTestServer(t, on)
+	check("again")
 }

@@ -126,6 +126,9 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 		"admission plugins to turn on besides the default ones ("+strings.Join(cluster.DefaultAdmissionPlugins(), ", ")+"). There are: "+strings.Join(cluster.AdmissionPlugins(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
 	f.StringVar(&c.AdmissionConfigFile, "admission-control-config-file", "", "file with an AdmissionConfiguration; these admission plugins take one: "+strings.Join(cluster.ConfigurableAdmissionPlugins(), ", "))
+	c.InitialResources = cluster.DefaultInitialResources()
+	f.IntVar(&c.InitialResources.Percentile, "ir-percentile", c.InitialResources.Percentile, "the percentile of what its image has used so far that the admission plugin InitialResources has a container request")
+	f.BoolVar(&c.InitialResources.NamespaceOnly, "ir-namespace-only", false, "have InitialResources estimate from usage in the same namespace only")
 	c.Tolerations = cluster.DefaultTolerations()
 	t := c.Tolerations
 	f.Int64Var(&t.NotReady, "default-not-ready-toleration-seconds", t.NotReady, "how long a pod that says nothing of it stays on a node that is not ready")

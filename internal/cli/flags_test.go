@@ -29,7 +29,7 @@ func TestFlagNames(t *testing.T) {
 		command *cobra.Command
 		ours    []string // that Kubernetes' own has none for, or no longer
 	}{
-		"kube-apiserver":          {apiserverCommand(), []string{"basic-auth-file", "data-dir", "etcd-listen", "etcd-quota-backend-bytes", "max-connections", "max-connections-per-address", "name", "tls-san"}},
+		"kube-apiserver":          {apiserverCommand(), []string{"basic-auth-file", "data-dir", "etcd-listen", "etcd-quota-backend-bytes", "ir-namespace-only", "ir-percentile", "max-connections", "max-connections-per-address", "name", "tls-san"}},
 		"kube-controller-manager": {controllerManagerCommand(), nil},
 		"kube-scheduler":          {schedulerCommand(), []string{"policy-config-file", "scheduler-name"}},
 	} {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"skiff/internal/apiserver"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/plugins"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authn/oidc"
@@ -48,6 +49,12 @@ func DefaultAdmissionPlugins() []string { return plugins.On() }
 
 // DefaultAdmission returns the admission plugins that skiff has on besides DefaultAdmissionPlugins: kubelets may write only their own objects.
 func DefaultAdmission() []string { return []string{"NodeRestriction"} }
+
+// DefaultInitialResources returns how the admission plugin InitialResources estimates.
+func DefaultInitialResources() *initialresources.Options {
+	o := initialresources.Defaults
+	return &o
+}
 
 // DefaultTolerations returns for how long pods that do not say so stay on nodes that are not ready or unreachable.
 func DefaultTolerations() *defaulttolerationseconds.Options {

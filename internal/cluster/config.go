@@ -15,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/initialresources"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	authzconfig "skiff/internal/apiserver/authz/config"
@@ -45,6 +46,8 @@ type Config struct {
 	AdmissionConfigFile               string // path of an AdmissionConfiguration
 	// Tolerations say for how long pods stay on nodes that are not ready or unreachable; 300 s each if nil.
 	Tolerations *defaulttolerationseconds.Options
+	// InitialResources are how the admission plugin InitialResources estimates; upstream's defaults if nil.
+	InitialResources *initialresources.Options
 
 	// EtcdServers are the endpoints of an etcd cluster to use instead of the embedded one.
 	EtcdServers                           []string

@@ -124,7 +124,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,
 		ProxyClientCertificate: proxyCertificate, ForwardRedirects: config.Aggregation.ForwardRedirects,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
-		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
+		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, InitialResources: config.InitialResources, Flags: config.Flags,
 		ResourceMetrics: !slices.Contains(config.Disable, PartMetrics), LocalUsage: s.hollowUsage, UsageHistory: history.Open(filepath.Join(config.DataDir, usageDir, "history"), config.Log),
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, NoFairness: config.NoFairness, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,

@@ -25,6 +25,9 @@
 //	Error from server (NotFound): configmaps "absent" not found
 //	[exit 1]
 //
+// testdata/plugins/*.script are the scripts that need admission plugins which are off by default, and a webhook that reviews images (StartPolicyServer).
+// TestPlugins runs them.
+//
 // Each command runs in a bash of its own, in a directory the script's commands share, with the namespace named after the
 // script as the default one. Output and errors are one stream. Variables do not live on from one command to the next; files,
 // and processes left in the background, do until the script ends. testdata/files is there as files/. Shell functions wait for what

@@ -86,8 +86,28 @@ func replay(t *testing.T, server Server, want *Script) {
 	}
 }
 
+// TestPlugins runs the scripts that need admission plugins which are off by default.
+func TestPlugins(t *testing.T) {
+	file, policies, err := StartPolicyServer(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(policies.Close)
+	server := Server{Kubeconfig: startSkiff(t, func(c *cluster.Config) {
+		c.EnableAdmission, c.AdmissionConfigFile = strings.Split(Plugins, ","), file
+	}), Kubectl: kubectl(t), CacheDir: t.TempDir()}
+	t.Run("scripts", func(t *testing.T) {
+		for _, script := range load(t, "testdata/plugins/*.script") {
+			t.Run(script.Name, func(t *testing.T) {
+				t.Parallel()
+				replay(t, server, script)
+			})
+		}
+	})
+}
+
 // startSkiff starts a fresh API server and returns its kubeconfig.
-func startSkiff(t *testing.T) string {
+func startSkiff(t *testing.T, change ...func(*cluster.Config)) string {
 	if kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG"); kubeconfig != "" {
 		return kubeconfig
 	}
@@ -98,23 +118,27 @@ func startSkiff(t *testing.T) string {
 	}
 	authentication := cluster.DefaultAuthentication()
 	authentication.TokenAuthFile = tokens
-	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication,
-		Disable:          []string{cluster.PartScheduler, cluster.PartMetrics},                                                                                                 // upstream has the second by an add-on
-		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")}) // as in upstream.sh
+	config := cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication,
+		Disable:          []string{cluster.PartScheduler, cluster.PartMetrics},                                                                                                // upstream has the second by an add-on
+		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")} // as in upstream.sh
+	for _, c := range change {
+		c(&config)
+	}
+	server, err := cluster.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
 	// The administrator comes with a token, as in upstream.sh: what is recorded shows how somebody was recognized.
-	config, err := clientcmd.LoadFromFile(cluster.KubeconfigPath(dir))
+	users, err := clientcmd.LoadFromFile(cluster.KubeconfigPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range config.AuthInfos {
+	for _, user := range users.AuthInfos {
 		*user = api.AuthInfo{Token: "admin"}
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := clientcmd.WriteToFile(*users, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	return kubeconfig

@@ -3,6 +3,7 @@
 #
 #   test/differential/upstream.sh [record]     record every differential script, every catalog story and who may do what again
 #   test/differential/upstream.sh cluster [SCRIPT...]  record only the scripts that need control loops and nodes
+#   test/differential/upstream.sh plugins [SCRIPT...]  record only the scripts that need plugins which are off by default
 #   test/differential/upstream.sh authorization  record only who may do what
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
@@ -30,11 +31,13 @@ main() {
   case ${1:-record} in
     record)
       with_upstream go run ./test/differential/record --kubectl "$bin/kubectl"
+      record_plugins
       record_cluster
       stories=$(compgen -G 'internal/catalog/*/testdata/stories/*.yaml' || true)
       [ -z "$stories" ] || with_upstream bash -c 'go run ./test/record --kubeconfig "$KUBECONFIG" "$@"' record $stories
       record_authorization;;
     cluster) shift; record_cluster "$@";;
+    plugins) shift; record_plugins "$@";;
     authorization) record_authorization;;
     check) check;;
     compare) check; with_upstream swap; swap_encrypted; go test -count=1 -timeout 30m ./test/differential/...;;
@@ -52,6 +55,7 @@ main() {
 
 check() {
   with_upstream bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -timeout 30m -run TestReplay ./test/differential' "$bin/kubectl"
+  with_plugins bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -timeout 30m -run TestPlugins ./test/differential' "$bin/kubectl"
   for script in test/differential/testdata/cluster/*.script; do
     with_cluster bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -run "^TestCluster$/^$1$" ./test/differential' \
       "$bin/kubectl" "$(basename "$script" .script)"
@@ -63,6 +67,20 @@ record_cluster() { # SCRIPT...: each on a server of its own, for there are nodes
   [ $# -gt 0 ] || set -- test/differential/testdata/cluster/*.script
   for script; do with_cluster go run ./test/differential/record --kubectl "$bin/kubectl" "$script"; done
 }
+
+record_plugins() { # SCRIPT...
+  [ $# -gt 0 ] || set -- test/differential/testdata/plugins/*.script
+  with_plugins go run ./test/differential/record --kubectl "$bin/kubectl" "$@"
+}
+
+with_plugins() ( # CMD...: on a server with the plugins that the scripts need, which asks a webhook about images
+  files=$(mktemp -d) images=
+  trap '[ -z "$images" ] || kill $images; rm -rf "$files"' EXIT
+  go build -o "$files/images" ./test/differential/images
+  "$files/images" "$files" & images=$!
+  for _ in $(seq 100); do [ -s "$files/admission.yaml" ] && break; sleep .1; done
+  plugins="--disable-admission-plugins $without --enable-admission-plugins $("$files/images") --admission-control-config-file $files/admission.yaml" with_upstream "$@"
+)
 
 record_authorization() { with_upstream with_aggregation go run ./test/differential/authorization/record; }
 

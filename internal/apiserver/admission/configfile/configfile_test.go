@@ -11,7 +11,7 @@ import (
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
-func read(path string) (map[string][]byte, error) {
+func read(path string) (map[string]configfile.Configuration, error) {
 	return configfile.Read(path, func(name string) bool { return name == "One" || name == "Two" }, func(name string) bool { return name == "One" })
 }
 
@@ -49,8 +49,8 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), path)):
 				t.Fatalf("the error is %v, want one of %s that says %s", err, path, c.err)
-			case string(configurations["One"]) != c.want:
-				t.Errorf("read %q, want %q", configurations["One"], c.want)
+			case string(configurations["One"].Text) != c.want:
+				t.Errorf("read %q, want %q", configurations["One"].Text, c.want)
 			}
 		})
 	}
@@ -59,5 +59,68 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := read(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there was read")
+	}
+}
+
+func TestPaths(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "admission.yaml"), filepath.Join(dir, "more", "one.yaml")
+	if err := os.Mkdir(filepath.Dir(other), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ plugin, dir, at string }{
+		{"{name: One, configuration: {a: 1}}", dir, "plugins[0].configuration"},
+		{"{name: One, path: more/one.yaml}", filepath.Dir(other), "plugins[0].path " + other},
+		{"{name: One, path: " + other + "}", filepath.Dir(other), "plugins[0].path " + other},
+	} {
+		for name, text := range map[string]string{path: head + "plugins: [" + c.plugin + "]", other: "a: 1"} {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		configurations, err := read(path)
+		if one := configurations["One"]; err != nil || one.Dir != c.dir || one.At != c.at {
+			t.Errorf("%s: read %+v, %v", c.plugin, one, err)
+		}
+	}
+	if err := os.Truncate(other, 5<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(path); err == nil || !strings.Contains(err.Error(), "is larger than 4194304 bytes") {
+		t.Errorf("a large file: %v", err)
+	}
+}
+
+// Before there was the kind AdmissionConfiguration, the file had the configuration of the plugin itself.
+func TestLegacyFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	all := func(string) bool { return true }
+	for _, c := range []struct {
+		text string
+		want map[string]string
+		err  string
+	}{
+		{"imagePolicy: {defaultAllow: true}", map[string]string{"ImagePolicyWebhook": `{"imagePolicy":{"defaultAllow":true}}`}, ""},
+		{"podNodeSelectorPluginConfig: {a: b}", map[string]string{"PodNodeSelector": `{"podNodeSelectorPluginConfig":{"a":"b"}}`}, ""},
+		{`{"imagePolicy": {}, "podNodeSelectorPluginConfig": {}}`, map[string]string{"ImagePolicyWebhook": `{"imagePolicy":{}}`, "PodNodeSelector": `{"podNodeSelectorPluginConfig":{}}`}, ""},
+		{"imagePolicy: {}\nother: 1", map[string]string{"ImagePolicyWebhook": `{"imagePolicy":{},"other":1}`}, ""}, // which the plugin refuses
+		{head + "imagePolicy: {}", nil, `unknown field "imagePolicy"`},
+		{"other: {}", nil, `unknown field "other"`},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		configurations, err := configfile.Read(path, all, all)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: the error is %v, want one that has %s", c.text, err, c.err)
+		}
+		if len(configurations) != len(c.want) {
+			t.Errorf("%s: read %v", c.text, configurations)
+		}
+		for name, text := range c.want {
+			if got := configurations[name]; string(got.Text) != text || got.Dir != filepath.Dir(path) {
+				t.Errorf("%s: of %s read %s, %s", c.text, name, got.Text, got.Dir)
+			}
+		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package configfile reads the file of --admission-control-config-file: an AdmissionConfiguration, which holds a configuration for each
-// plugin that takes one.
+// plugin that takes one, or, as it was before there was that kind, the configuration of ImagePolicyWebhook or PodNodeSelector itself.
 //
 // What differs from upstream: a plugin that does not exist, that takes no configuration, or that is named twice is an error, where upstream
 // ignores it.

@@ -28,6 +28,7 @@ import (
 	"skiff/internal/apiserver/admission/denyserviceexternalips"
 	"skiff/internal/apiserver/admission/eventratelimit"
 	"skiff/internal/apiserver/admission/extendedresourcetoleration"
+	"skiff/internal/apiserver/admission/imagepolicywebhook"
 	"skiff/internal/apiserver/admission/initialization"
 	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/limitpodhardantiaffinitytopology"
@@ -78,6 +79,8 @@ type Options struct {
 	Dial client.Dial
 	// Usage has what containers have used, for InitialResources; nil if that is not known.
 	Usage initialresources.History
+	// InitialResources are the flags of InitialResources.
+	InitialResources initialresources.Options
 	// CreateNamespace creates a namespace through admission, for NamespaceAutoProvision.
 	CreateNamespace namespaceautoprovision.Create
 	// Mapper returns the resources of a kind, for OwnerReferencesPermissionEnforcement.
@@ -92,6 +95,8 @@ type Options struct {
 	podNodeSelector podnodeselector.Config
 	podTolerations  podtolerationrestriction.Config
 	events          eventratelimit.Config
+	images          imagepolicywebhook.Config
+	estimates       initialresources.Config
 	credentials     map[string]*client.Credentials // by plugin
 }
 
@@ -99,7 +104,7 @@ type Options struct {
 type registration struct {
 	name             string
 	enabledByDefault bool
-	newPlugin        func(objects.Store, Options) admission.Plugin // nil if skiff does not implement the plugin yet
+	newPlugin        func(objects.Store, Options) admission.Plugin
 }
 
 // ordered lists all plugins of Kubernetes, and one that it had once, in the order in which they run: those that call webhooks and the quota come last.
@@ -111,13 +116,15 @@ var ordered = []registration{
 	{"NamespaceLifecycle", true, func(s objects.Store, _ Options) admission.Plugin { return namespacelifecycle.New(namespaces(s)) }},
 	{"NamespaceExists", false, func(s objects.Store, _ Options) admission.Plugin { return namespaceexists.New(s) }},
 	{"LimitPodHardAntiAffinityTopology", false, func(objects.Store, Options) admission.Plugin { return limitpodhardantiaffinitytopology.New() }},
-	{initialresources.Name, false, func(_ objects.Store, o Options) admission.Plugin { return initialresources.New(o.Usage) }}, // until v1.10
+	{initialresources.Name, false, func(_ objects.Store, o Options) admission.Plugin { return initialresources.New(o.Usage, o.estimates) }}, // until v1.10
 	{"LimitRanger", true, func(s objects.Store, _ Options) admission.Plugin { return limitranger.New(s) }},
 	{"ServiceAccount", true, func(s objects.Store, _ Options) admission.Plugin { return serviceaccount.New(s) }},
 	{"NodeRestriction", false, func(s objects.Store, o Options) admission.Plugin { return noderestriction.New(s, o.Authorizer) }},
 	{"TaintNodesByCondition", true, func(objects.Store, Options) admission.Plugin { return taintnodesbycondition.New() }},
 	{"AlwaysPullImages", false, func(objects.Store, Options) admission.Plugin { return alwayspullimages.New() }},
-	{name: "ImagePolicyWebhook"},
+	{imagepolicywebhook.Name, false, func(_ objects.Store, o Options) admission.Plugin {
+		return imagepolicywebhook.New(o.images, clock.RealClock{}, o.Stopping, o.Log)
+	}},
 	{podsecurity.Name, true, func(s objects.Store, o Options) admission.Plugin { return podsecurity.New(s, o.podSecurity, o.Metrics) }},
 	{podnodeselector.Name, false, func(s objects.Store, o Options) admission.Plugin { return podnodeselector.New(s, o.podNodeSelector) }},
 	{"Priority", true, func(s objects.Store, _ Options) admission.Plugin { return priority.New(s) }},
@@ -159,13 +166,11 @@ var ordered = []registration{
 	{"AlwaysDeny", false, func(objects.Store, Options) admission.Plugin { return alwaysdeny.New() }},
 }
 
-// Names returns the implemented plugins in order, for the help of the flags.
-func Names() []string { return names(func(p registration) bool { return p.newPlugin != nil }) }
+// Names returns the plugins in order, for the help of the flags.
+func Names() []string { return names(func(registration) bool { return true }) }
 
-// On returns the implemented plugins that are enabled by default, in order.
-func On() []string {
-	return names(func(p registration) bool { return p.newPlugin != nil && p.enabledByDefault })
-}
+// On returns the plugins that are enabled by default, in order.
+func On() []string { return names(func(p registration) bool { return p.enabledByDefault }) }
 
 func names(which func(registration) bool) []string {
 	var list []string
@@ -184,7 +189,7 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 	}
 	var enabled []registration
 	for _, p := range ordered {
-		if p.newPlugin != nil && (p.enabledByDefault && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)) {
+		if p.enabledByDefault && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name) {
 			enabled = append(enabled, p)
 		}
 	}
@@ -221,27 +226,36 @@ func (o Options) webhooks(s objects.Store, name string) webhook.Options {
 func Configurable() []string { return slices.Sorted(maps.Keys((&Options{}).parsers())) }
 
 // parsers returns what reads the configurations of the plugins that take one.
-func (o *Options) parsers() map[string]func([]byte) error {
+func (o *Options) parsers() map[string]func(configfile.Configuration) error {
 	o.credentials = map[string]*client.Credentials{}
-	credentials := func(name string) func([]byte) error {
-		return func(text []byte) (err error) {
-			o.credentials[name], err = webhook.ParseConfig(text)
+	credentials := func(name string) func(configfile.Configuration) error {
+		return func(c configfile.Configuration) (err error) {
+			o.credentials[name], err = webhook.ParseConfig(c.Text)
 			return err
 		}
 	}
-	return map[string]func([]byte) error{
+	return map[string]func(configfile.Configuration) error{
 		webhook.MutatingName:          credentials(webhook.MutatingName),
 		webhook.ValidatingName:        credentials(webhook.ValidatingName),
 		podsecurity.Name:              parser(podsecurity.ParseConfig, &o.podSecurity),
 		podnodeselector.Name:          parser(podnodeselector.ParseConfig, &o.podNodeSelector),
 		podtolerationrestriction.Name: parser(podtolerationrestriction.ParseConfig, &o.podTolerations),
 		eventratelimit.Name:           parser(eventratelimit.ParseConfig, &o.events),
+		imagepolicywebhook.Name: func(c configfile.Configuration) (err error) {
+			o.images, err = imagepolicywebhook.ParseConfig(c.Text, c.Dir, imagepolicywebhook.Dial(o.Dial))
+			return err
+		},
+		initialresources.Name: func(c configfile.Configuration) (err error) {
+			o.estimates, err = initialresources.ParseConfig(c.Text, o.InitialResources)
+			return err
+		},
 	}
 }
 
-func parser[C any](parse func([]byte) (C, error), into *C) func([]byte) error {
-	return func(text []byte) (err error) {
-		*into, err = parse(text)
+// parser returns what reads a configuration that names no files.
+func parser[C any](parse func([]byte) (C, error), into *C) func(configfile.Configuration) error {
+	return func(c configfile.Configuration) (err error) {
+		*into, err = parse(c.Text)
 		return err
 	}
 }
@@ -256,14 +270,15 @@ func (o *Options) readConfig(enabled []registration) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(parsers)) {
-		text, configured := configurations[name]
+		c, configured := configurations[name]
 		if !configured && !slices.ContainsFunc(enabled, func(p registration) bool { return p.name == name }) {
 			continue
 		}
-		if err := parsers[name](text); err != nil && configured {
-			return fmt.Errorf("admission configuration %s: plugin %q: %w", o.ConfigFile, name, err)
-		} else if err != nil {
-			return fmt.Errorf("the admission plugin %s needs a configuration in --admission-control-config-file: %w", name, err)
+		switch err := parsers[name](c); {
+		case err != nil && configured:
+			return fmt.Errorf("admission configuration %s: plugin %q: %s: %w", o.ConfigFile, name, c.At, err)
+		case err != nil:
+			return fmt.Errorf("admission plugin %q, which --admission-control-config-file does not configure: %w", name, err)
 		}
 	}
 	return nil
@@ -272,11 +287,8 @@ func (o *Options) readConfig(enabled []registration) error {
 func check(enable, disable []string) error {
 	var errs []error
 	for _, name := range enable {
-		switch p, ok := find(name); {
-		case !ok:
+		if _, ok := find(name); !ok {
 			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is unknown", name))
-		case p.newPlugin == nil:
-			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is not available in skiff yet", name))
 		}
 	}
 	var both []string

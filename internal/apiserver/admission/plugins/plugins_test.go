@@ -12,12 +12,13 @@ import (
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/admissiontest"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/initialresources"
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/objects/objectstest"
 )
 
-var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defaulttolerationseconds.Defaults}
+var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defaulttolerationseconds.Defaults, InitialResources: initialresources.Defaults}
 
 // TestOrderIsUpstreams compares it with upstream.
 var on = plugins.On()
@@ -35,7 +36,7 @@ func TestEnabledPlugins(t *testing.T) {
 		{"some less", nil, []string{"LimitRanger", "ResourceQuota"}, slices.DeleteFunc(slices.Clone(on), func(n string) bool { return n == "LimitRanger" || n == "ResourceQuota" }), ""},
 		{"one less that is off anyway", nil, []string{"AlwaysDeny"}, on, ""},
 		{"unknown names", []string{"Nonsense"}, []string{"Rubbish"}, nil, `[enable-admission-plugins plugin "Nonsense" is unknown, disable-admission-plugins plugin "Rubbish" is unknown]`},
-		{"what needs a configuration", []string{"EventRateLimit"}, nil, nil, `the admission plugin EventRateLimit needs a configuration in --admission-control-config-file: limits: Invalid value: null: must not be empty`},
+		{"what needs a configuration", []string{"EventRateLimit"}, nil, nil, `admission plugin "EventRateLimit", which --admission-control-config-file does not configure: limits: Invalid value: null: must not be empty`},
 		{"both", []string{"Priority", "LimitRanger"}, []string{"Priority", "LimitRanger"}, nil,
 			`[LimitRanger Priority] in enable-admission-plugins and disable-admission-plugins overlapped`},
 	} {

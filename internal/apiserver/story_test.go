@@ -354,8 +354,12 @@ func (s *step) show(t *testing.T, known map[string]string, response *http.Respon
 func named(text string, known map[string]string) string {
 	for _, name := range sortedKeys(known) {
 		if value := known[name]; value != "" {
-			whole := regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`)
-			text = whole.ReplaceAllLiteralString(text, "$"+name)
+			before := `()\b`
+			if _, err := strconv.Atoi(value); err == nil {
+				before = `(["=(])` // a version, which may be equal to another number in the text
+			}
+			whole := regexp.MustCompile(before + regexp.QuoteMeta(value) + `\b`)
+			text = whole.ReplaceAllString(text, "${1}$$"+name)
 		}
 	}
 	return text

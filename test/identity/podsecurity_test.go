@@ -160,7 +160,7 @@ plugins:
     exemptions: {namespaces: [trusted]}
 `
 	for mistake, want := range map[string]string{
-		strings.Replace(config, "baseline", "strict", 1):                           `plugin "PodSecurity": defaults.enforce: Invalid value: "strict": must be one of privileged, baseline, restricted`,
+		strings.Replace(config, "baseline", "strict", 1):                           `plugin "PodSecurity": plugins[0].configuration: defaults.enforce: Invalid value: "strict": must be one of privileged, baseline, restricted`,
 		strings.Replace(config, "exemptions", "exceptions", 1):                     `unknown field "exceptions"`,
 		strings.Replace(config, "name: PodSecurity", "name: PodSecurityPolicy", 1): `plugin "PodSecurityPolicy" is unknown`,
 		strings.Replace(config, "name: PodSecurity", "name: ResourceQuota", 1):     `plugin "ResourceQuota" takes no configuration in skiff`,

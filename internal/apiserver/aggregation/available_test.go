@@ -192,6 +192,7 @@ func TestAfterRestart(t *testing.T) {
 	c, b := newWardle(t)
 	b.handle(flunders, echo)
 	c.Restart()
+	c.http.CloseIdleConnections() // to the server that was killed: a request on one could fail
 	c.eventually(func() string {
 		if got := c.get(flunders); got.code != http.StatusTeapot {
 			return "the server to be reached: " + got.body

@@ -42,10 +42,10 @@ type fixture struct {
 	prepare func(*Kubelet) // before it is run
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, options ...skifftest.Option) *fixture {
 	t.Helper()
 	t.Parallel() // most of it is waiting
-	api := skifftest.Start(t)
+	api := skifftest.Start(t, options...)
 	w := &fixture{T: t, api: api, client: api.Client(), runtime: kubelettest.NewRuntime(), volumes: &kubelettest.Volumes{}, cgroups: &kubelettest.Cgroups{}, dir: t.TempDir()}
 	w.runtime.AddImage(kubelettest.Image{Name: "nginx:latest", Size: 1000, Present: true})
 	w.start()

@@ -6,6 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/apiserver"
+	"skiff/skifftest"
 )
 
 func (w *fixture) resize(name, patch string) {
@@ -26,7 +29,9 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 
 // A running container is resized without a restart, or with one if its resizePolicy says so; a resize that does not fit on the node is not granted.
 func TestResize(t *testing.T) {
-	w := newFixture(t)
+	w := newFixture(t, skifftest.WithServer(func(o *apiserver.Options) { // admission would refuse what does not fit, where the kubelet is to say so
+		o.DisableAdmission = append(o.DisableAdmission, "PodResizeValidator")
+	}))
 	pod := w.create("web", `containers:
 - {name: a, image: nginx, resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 200m, memory: 64Mi}}}
 - {name: b, image: nginx, resources: {requests: {cpu: 100m}}, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}, {resourceName: memory, restartPolicy: NotRequired}]}`)

@@ -264,15 +264,13 @@ func (c *Controller) enter(ctx context.Context, seat *Seat, resumes bool) (waite
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	now := time.Now()
-	waited = now.Sub(began)
+	waited = time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queued[seat.kind]--
 	s.counts.dequeue(seat.width)
 	ok = w.granted // possibly at the same moment as the timeout
 	if ok {
-		c.core.pressure.note(now.Sub(w.wokenAt), now)
 		c.begin(seat, f, resumes, waited)
 	} else {
 		if ctx.Err() == context.Canceled {
@@ -336,12 +334,7 @@ func (c *Controller) freeWaiter(w *waiter) {
 }
 
 func (c *Controller) wake(granted []*waiter) {
-	if len(granted) == 0 {
-		return
-	}
-	now := time.Now()
 	for _, w := range granted {
-		w.wokenAt = now
 		w.ready <- struct{}{}
 	}
 }

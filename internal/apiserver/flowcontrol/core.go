@@ -1,7 +1,5 @@
 package flowcontrol
 
-import "time"
-
 // core counts seats and decides which requests get one. Its methods return the waiting requests that were granted a seat.
 type core struct {
 	limit    int // seats of the server
@@ -18,9 +16,6 @@ type core struct {
 	spare                    []*flow // unused flows, for reuse
 	// exemptInUse returns how many exempt requests execute.
 	exemptInUse func() int
-
-	pressure  pressure
-	busySeats int // seats that a flow may hold under any pressure
 }
 
 // level holds the seats and queues of a priority level.
@@ -68,11 +63,10 @@ type waiter struct {
 	width   int
 	granted bool
 	ready   chan struct{}
-	wokenAt time.Time
 }
 
 func newCore(seats, maxParked, maxFlowParked int, exemptInUse func() int) *core {
-	return &core{limit: seats, maxParked: maxParked, maxFlowParked: maxFlowParked, exemptInUse: exemptInUse, busySeats: busySeats()}
+	return &core{limit: seats, maxParked: maxParked, maxFlowParked: maxFlowParked, exemptInUse: exemptInUse}
 }
 
 // setLevels replaces the levels. Requests in them are kept: a level of the same name takes them over, and one that is gone goes on without them until it is idle.
@@ -156,7 +150,7 @@ const flowThreshold = 2
 
 // mayHold reports whether a flow may have another request of that width beside those that it has, if its level has so many free seats.
 func (c *core) mayHold(f *flow, width, free int) bool {
-	return !f.level.isolatesFlows || f.inUse == 0 || f.inUse+width-1 < c.holdable(free)
+	return !f.level.isolatesFlows || f.inUse == 0 || f.inUse+width-1 < flowThreshold*free
 }
 
 // fits reports whether a request of that width can execute beside the others of the level. One that is wider than the level ever is executes alone.

@@ -13,7 +13,7 @@
 //     nominal limit from there as long as there are any, and borrows more, up to its upper limit, as many as it leaves in the pool.
 //   - A request takes one seat, or more: a list of many objects, a write that many watchers are told of (Work).
 //   - Within a level with several queues a flow may hold twice as many seats as it leaves free for others (a dynamic threshold, as of
-//     shared packet buffers), so that a newcomer finds a seat without waiting, and fewer while the processors are busy (pressure.go).
+//     shared packet buffers), so that a newcomer finds a seat without waiting.
 //   - A flow that is at its threshold waits in a FIFO queue of its own, as long as the hand of queues that the level deals to a flow; flows with
 //     waiting requests are served in turn, and a flow whose request took several seats is passed over as often.
 //   - A level that is deleted goes on until it has no requests.

@@ -2,7 +2,6 @@ package flowcontrol
 
 import (
 	"testing"
-	"time"
 )
 
 // TestRetryAfter: clients are asked to wait longer while many requests are rejected, and shorter when few are.
@@ -38,43 +37,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 	if got := r.lately(); got != 1 {
 		t.Errorf("%d in the last second", got)
-	}
-}
-
-// TestPressure: a flow may hold less and less while granted requests wait for a processor, and more again when they do not.
-func TestPressure(t *testing.T) {
-	c := newCore(600, 1, 1, func() int { return 0 })
-	c.busySeats = 8
-	now := time.Now()
-	if got := c.holdable(100); got != 200 {
-		t.Fatalf("at rest: %d", got)
-	}
-	c.pressure.note(10*time.Millisecond, now)
-	c.pressure.note(10*time.Millisecond, now.Add(time.Millisecond)) // at once again: the first change has not had its effect yet
-	if got := c.holdable(100); got != 100 {
-		t.Errorf("under pressure: %d", got)
-	}
-	for range 20 {
-		now = now.Add(10 * time.Millisecond)
-		c.pressure.note(10*time.Millisecond, now)
-	}
-	if got := c.holdable(100); got != 8 {
-		t.Errorf("under much pressure: %d", got)
-	}
-	if got := c.holdable(2); got != 4 {
-		t.Errorf("of a small level: %d", got)
-	}
-	now = now.Add(time.Second)
-	c.pressure.note(500*time.Microsecond, now)
-	if got := c.holdable(100); got != 8 {
-		t.Errorf("when it is neither: %d", got)
-	}
-	for range 20 {
-		now = now.Add(doublingsEvery)
-		c.pressure.note(0, now)
-	}
-	if got := c.holdable(100); got != 200 {
-		t.Errorf("afterwards: %d", got)
 	}
 }
 

@@ -103,9 +103,8 @@ func (c *Cache) applyUnreadable(key string, e store.Event, err error) {
 	if c.Kind.Uncached {
 		c.uncached.count(e)
 	} else {
-		if prev := c.byKey[key]; prev != nil {
-			delete(c.byKey, key)
-			c.ordered.Delete(prev)
+		if prev := c.known(key); prev != nil {
+			c.drop(prev)
 			c.bytes -= int64(len(prev.raw))
 			c.feed.guard.retire(prev)
 		}

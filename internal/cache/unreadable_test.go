@@ -51,6 +51,14 @@ func sealedFixture(t *testing.T, l *lock, prepare func(*fixture)) *fixture {
 	}
 	a, b := letterKind("/registry/a/"), letterKind("/registry/b/")
 	a.Open, b.Open, b.Uncached = l.open, l.open, true
+	parse := a.Parse
+	a.Parse = func(value []byte, revision int64) (*Item, error) {
+		it, err := parse(value, revision)
+		if err == nil {
+			it.Uninitialized = strings.HasPrefix(string(value), "uninitialized")
+		}
+		return it, err
+	}
 	r.Feed = NewFeed(r.store, []Kind{a, b}, Options{Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		r.Close()
@@ -128,6 +136,30 @@ func TestUnreadable(t *testing.T) {
 	r.fresh()
 	if got := string(c.Get("x/1").Message()); got != "more" {
 		t.Errorf("the next change made it %q", got)
+	}
+}
+
+// TestUnreadableUninitialized has an object that waits for its initializers become unreadable: its former version is not served either.
+func TestUnreadableUninitialized(t *testing.T) {
+	l := &lock{}
+	r := sealedFixture(t, l, nil)
+	c := r.Cache("a")
+	r.put("/registry/a/x/1", "sealed:uninitialized")
+	r.fresh()
+	if n := c.SnapshotUninitialized().Len(); n != 1 {
+		t.Fatalf("%d objects wait", n)
+	}
+	l.set(true)
+	r.put("/registry/a/x/1", "sealed:uninitialized still")
+	r.fresh()
+	if s := c.SnapshotUninitialized(); s.Len() != 0 || s.Unreadable("") == nil {
+		t.Errorf("%d objects, %v", s.Len(), s.Unreadable(""))
+	}
+	l.set(false)
+	r.RetryUnreadable()
+	r.recovered()
+	if n := c.SnapshotUninitialized().Len(); n != 1 || c.Get("x/1") != nil {
+		t.Errorf("%d objects wait, %v", n, c.Get("x/1"))
 	}
 }
 

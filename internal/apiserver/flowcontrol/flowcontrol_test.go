@@ -277,6 +277,11 @@ func TestFinalSeats(t *testing.T) {
 			}
 			return Work{}
 		}}, Level{Queues: 1, HandSize: 1, QueueLength: 2})
+		inUse := func() int {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.core.inUse
+		}
 		write := person("a")
 		write.Request.Mutating = true
 		c.Enter(t.Context(), write)
@@ -285,13 +290,13 @@ func TestFinalSeats(t *testing.T) {
 			t.Errorf("the write has %d seats for %v more", write.width, write.work.AdditionalLatency)
 		}
 		write.Leave()
-		if s := c.Stats(); s.Mutating != 0 || c.core.inUse != most {
-			t.Errorf("after the write: %+v, %d seats in use", s, c.core.inUse)
+		if s := c.Stats(); s.Mutating != 0 || inUse() != most {
+			t.Errorf("after the write: %+v, %d seats in use", s, inUse())
 		}
 		time.Sleep(20*time.Second/most + time.Millisecond)
 		synctest.Wait()
-		if c.core.inUse != 0 {
-			t.Errorf("later: %d seats in use", c.core.inUse)
+		if n := inUse(); n != 0 {
+			t.Errorf("later: %d seats in use", n)
 		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"skiff/internal/apitest"
 	"skiff/internal/controller"
@@ -255,11 +256,15 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("counted %v and %v", up, down)
 	}
 	// Whoever scales to zero turns the autoscaler off.
-	scale, err := c.Client().AppsV1().Deployments("default").GetScale(t.Context(), "web", metav1.GetOptions{})
-	ok(t, err)
-	scale.Spec.Replicas = 0
-	_, err = c.Client().AppsV1().Deployments("default").UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{})
-	ok(t, err)
+	ok(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the Deployment's loop writes, too
+		scale, err := c.Client().AppsV1().Deployments("default").GetScale(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		scale.Spec.Replicas = 0
+		_, err = c.Client().AppsV1().Deployments("default").UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{})
+		return err
+	}))
 	c.condition("web", autoscalingv2.ScalingActive, "ScalingDisabled")
 	c.pods(0)
 }
@@ -274,12 +279,16 @@ func TestNoMetrics(t *testing.T) {
 	c.autoscaler("none", autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 6, Metrics: cpu(50)})
 	c.condition("none", autoscalingv2.AbleToScale, "FailedGetScale")
 	h := c.Client().AutoscalingV2().HorizontalPodAutoscalers("default")
-	one, err := h.Get(t.Context(), "web", metav1.GetOptions{})
-	ok(t, err)
-	one.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "qps"},
-		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewQuantity(1, resource.DecimalSI)}}}}
-	_, err = h.Update(t.Context(), one, metav1.UpdateOptions{})
-	ok(t, err)
+	ok(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the loop writes its status
+		one, err := h.Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		one.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "qps"},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewQuantity(1, resource.DecimalSI)}}}}
+		_, err = h.Update(t.Context(), one, metav1.UpdateOptions{})
+		return err
+	}))
 	c.condition("web", autoscalingv2.ScalingActive, "FailedGetPodsMetric")
 }
 
